@@ -1,0 +1,75 @@
+"""Durable job queues in the database that an application already has: exact, and the same on every engine.
+
+::
+
+    import alkstore
+
+    with alkstore.open("sqlite:///jobs.db") as store, store.queue("emails") as q:
+        q.enqueue({"to": "a@example.org"})
+        job = q.claim_one("worker-1")
+        if job is not None:
+            with job:  # acked when the block ends well, retried when it raises
+                print(job.payload)
+"""
+
+from __future__ import annotations
+
+from alkstore.capabilities import Capabilities
+from alkstore.clock import Duration
+from alkstore.codec import Codec
+from alkstore.errors import (
+    AlkstoreError,
+    ClaimLostError,
+    EngineBusyError,
+    EngineError,
+    EngineUnavailableError,
+    NotSupportedError,
+    OutcomeUnknownError,
+    PayloadError,
+    SchemaError,
+    StorageFullError,
+    StoreClosedError,
+    StoreCorruptError,
+    TransactionError,
+    UnknownEngineError,
+    ValidationError,
+)
+from alkstore.items import Item
+from alkstore.options import Backoff, QueueOptions
+from alkstore.protocols import JobHandle, Queue, Store, Transaction
+from alkstore.records import Health, Job, QueueStats, State
+from alkstore.store import open, open_from  # noqa: A004 - alkstore.open is the name that the contract gives it
+
+__all__ = [
+    "AlkstoreError",
+    "Backoff",
+    "Capabilities",
+    "ClaimLostError",
+    "Codec",
+    "Duration",
+    "EngineBusyError",
+    "EngineError",
+    "EngineUnavailableError",
+    "Health",
+    "Item",
+    "Job",
+    "JobHandle",
+    "NotSupportedError",
+    "OutcomeUnknownError",
+    "PayloadError",
+    "Queue",
+    "QueueOptions",
+    "QueueStats",
+    "SchemaError",
+    "State",
+    "StorageFullError",
+    "Store",
+    "StoreClosedError",
+    "StoreCorruptError",
+    "Transaction",
+    "TransactionError",
+    "UnknownEngineError",
+    "ValidationError",
+    "open",
+    "open_from",
+]

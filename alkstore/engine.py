@@ -1,0 +1,263 @@
+"""What an engine author implements, and nothing else.
+
+An engine is found through the entry-point group ``alkstore.engines``: the entry's name is the URL's scheme, and it
+loads an ``EngineFactory``. The factory opens the place that the URL names and gives an ``Engine``. Everything that
+the engine then does goes through an ``Executor``, which is handed out in two forms with the same operations:
+
+* ``engine.executor()``: each call is a transaction of its own, committed when it returns, and run again inside where
+  the database asks for that (serialisation failures, deadlocks; Z-12);
+* ``engine.begin().executor``: each call runs within that transaction, and nothing is committed, run again or rolled
+  back by the call itself.
+
+The operations are single, bounded units on resolved records (``alkstore.records``): instants and durations are integers
+of microseconds, texts and payloads are stored exactly as given. Above the engine lies everything that is decided once
+for all engines: names, options, codecs, backoff, error texts, chunks, and which unit follows which. An engine raises
+alkstore's own errors (``alkstore.errors``), with the driver's exception as the cause.
+
+``now`` is in every operation that depends on time: ``None`` means the database's own clock (a server's
+``statement_timestamp()``, else the host's), read once per call; an ``int`` is the reading of the store's ``clock=`` and
+replaces it wholly.
+
+A claim is *current* while it is the job's latest and the job is still processing. It is *valid* while it is current and
+``now <= lease_until``. Operations that take references judge each by its token, change those that are valid, pass over
+the rest in silence, and return the ids that they changed (J-1). Those that lock several rows lock them in id order, so
+that two of them can't deadlock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeAlias
+
+from alkstore.capabilities import Capabilities
+from alkstore.clock import Micros
+from alkstore.records import (
+    BuryRef,
+    ClaimBatch,
+    ClaimRef,
+    Health,
+    JobRow,
+    NewJob,
+    ReleaseRef,
+    RetryRef,
+    State,
+    StatsRow,
+    SweepBatch,
+)
+
+Durability: TypeAlias = Literal["full", "relaxed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineOptions:
+    """The options of ``alkstore.open`` that concern every engine, checked."""
+
+    migrate: bool
+    """Create or upgrade the schema when opening; else refuse one that isn't current (S-2)."""
+    durability: Durability
+    """``full``: a commit survives a power cut. ``relaxed``: it survives the process, and may be lost to a power cut."""
+    lock_timeout: Micros
+    """How long to wait for a lock or a free connection before ``EngineBusyError`` (Z-12)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepTexts:
+    """The reasons that a sweep writes, so that the words are the same on every engine."""
+
+    expired: str
+    exhausted: str
+
+
+class Executor(Protocol):
+    """The queue operations, each a single bounded unit."""
+
+    def now(self) -> Micros:
+        """Return the engine's own clock."""
+        ...
+
+    def insert(self, queue: str, jobs: Sequence[NewJob], now: Micros | None) -> list[int]:
+        """Insert the jobs in one statement, all or none, and return their ids, the i-th for the i-th (Q-ENQ-3).
+
+        ``created_at`` is the call's one now, to which offsets are added (O-3). Ids grow in the order of ``jobs``, and
+        one that was once committed is never used again (Q-ENQ-1).
+        """
+        ...
+
+    def claim(
+        self, queue: str, worker_id: str, count: int, exhausted: str, bury: int, ripen: int, now: Micros | None
+    ) -> ClaimBatch:
+        """Claim at most ``count`` (1 or more) jobs, in the order and by the rules of Q-CLAIM-2 to Q-CLAIM-6.
+
+        In the same transaction, and first, at most ``bury`` lapsed jobs whose budget is spent go to the dead table with
+        the text ``exhausted``, the oldest deadline first. An engine that keeps what isn't due apart from what can be
+        handed out moves at most ``ripen`` jobs over; where more are left, it claims nothing and says ``again``, so that
+        the order stays exact and no transaction grows without bound.
+        """
+        ...
+
+    def recall(self, queue: str, ref: ClaimRef) -> JobRow | None:
+        """Return the job where the claim is its current one, whatever the deadline; a pure read."""
+        ...
+
+    def hold(self, queue: str, ref: ClaimRef, now: Micros | None) -> bool:
+        """Say whether the claim is valid, and keep it from being reclaimed until the transaction ends (J-10).
+
+        Called only within a transaction.
+        """
+        ...
+
+    def conclude(self, queue: str, ref: ClaimRef) -> bool:
+        """Delete the job where the claim is its current one, whatever the deadline (J-10)."""
+        ...
+
+    def ack(self, queue: str, refs: Sequence[ClaimRef], now: Micros | None) -> list[int]:
+        """Delete the jobs whose claims are valid (J-2, Q-2)."""
+        ...
+
+    def extend(
+        self, queue: str, refs: Sequence[ClaimRef], extension: Micros | None, now: Micros | None
+    ) -> dict[int, Micros]:
+        """Set the deadlines to now plus ``extension``, or each job's own ``visibility_timeout`` (J-3).
+
+        Returns the new deadlines by id. One reference waits for the row where another transaction has it locked. Of
+        many, those that are locked may be passed over, so that one open transaction doesn't cost all the others their
+        leases: that a reference is missing from the answer then doesn't prove its claim lost, and it can be asked alone.
+        """
+        ...
+
+    def retry(self, queue: str, refs: Sequence[RetryRef], exhausted: str, now: Micros | None) -> list[int]:
+        """Make pending again, due at now plus the delay, where budget is left; else bury (J-4).
+
+        A buried job's ``last_error`` is the reference's error, or ``exhausted`` where that is ``None``.
+        """
+        ...
+
+    def bury(self, queue: str, refs: Sequence[BuryRef], now: Micros | None) -> list[int]:
+        """Move to the dead table (J-5, J-8)."""
+        ...
+
+    def release(self, queue: str, refs: Sequence[ReleaseRef], now: Micros | None) -> list[int]:
+        """Make pending again, with one attempt fewer, and ``run_at`` kept unless delayed (J-6)."""
+        ...
+
+    def cancel(self, queue: str, job_ids: Sequence[int]) -> list[int]:
+        """Delete pending and processing jobs of the queue; return the ids of those that were there (Q-3)."""
+        ...
+
+    def get(self, queue: str | None, job_id: int) -> JobRow | None:
+        """Return a job, live or dead, of the queue or (``None``) of any; a pure read (Q-4, Q-8)."""
+        ...
+
+    def list(self, queue: str, state: State | None, after: int, limit: int) -> list[JobRow]:
+        """Return the queue's jobs with an id over ``after``, by id, at most ``limit`` (Q-6)."""
+        ...
+
+    def stats(self, queue: str, now: Micros | None) -> StatsRow:
+        """Count the queue's rows as they stand (Q-6)."""
+        ...
+
+    def queues(self) -> list[str]:
+        """Return the names of the queues that have rows, live or dead, sorted by code point (Q-8)."""
+        ...
+
+    def sweep(self, queue: str, limit: int, texts: SweepTexts, now: Micros | None) -> SweepBatch:
+        """Move at most ``limit`` expired or lapsed-and-exhausted jobs to the dead table (Q-5, Q-CLAIM-6).
+
+        Then delete at most ``limit`` dead jobs past their own retention: those are not counted in ``moved``.
+        """
+        ...
+
+    def revive(self, queue: str, job_ids: Sequence[int], now: Micros | None) -> list[int]:
+        """Make dead jobs pending again under their ids: no attempts, due now, no expiry (Q-6)."""
+        ...
+
+    def purge(self, queue: str, state: State, limit: int) -> int:
+        """Delete at most ``limit`` of the queue's rows in the state, and return how many (Q-6)."""
+        ...
+
+
+class EngineTransaction(Protocol):
+    """One open transaction, used by one thread."""
+
+    @property
+    def executor(self) -> Executor:
+        """The operations, within this transaction."""
+        ...
+
+    @property
+    def usable(self) -> bool:
+        """Whether the transaction is still open and the database would still take a statement in it (T-5).
+
+        Known without a round trip. ``False`` once a failed statement aborted it, or something outside ended it.
+        """
+        ...
+
+    def execute(self, sql: str, params: Sequence[object] | Mapping[str, object] | None) -> object:
+        """Run the application's own statement, and return the driver's cursor; its errors come out bare (T-1).
+
+        The cursor is to be read before the transaction ends.
+        """
+        ...
+
+    def commit(self) -> None:
+        """Commit, and end the transaction; raise ``OutcomeUnknownError`` where the answer was cut off."""
+        ...
+
+    def rollback(self) -> None:
+        """Roll back, and end the transaction; never raises for a transaction or connection that is gone."""
+        ...
+
+    def savepoint(self, name: str) -> None:
+        """Set a savepoint; the names are the front's own, plain identifiers, innermost last."""
+        ...
+
+    def release_savepoint(self, name: str) -> None:
+        """Keep what was done since the savepoint."""
+        ...
+
+    def rollback_to_savepoint(self, name: str) -> None:
+        """Undo what was done since the savepoint, and drop it; heals a transaction that failed since."""
+        ...
+
+
+class Engine(Protocol):
+    """One open place, safe for threads and across ``fork()`` (S-4)."""
+
+    @property
+    def name(self) -> str:
+        """The engine's name, as people call it: ``sqlite``."""
+        ...
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the engine can do (S-7)."""
+        ...
+
+    def executor(self) -> Executor:
+        """Return the operations, each in a transaction of its own."""
+        ...
+
+    def begin(self) -> EngineTransaction:
+        """Begin a transaction that may read first and write later without failing for it (T-6)."""
+        ...
+
+    def health(self) -> Health:
+        """Say how the database is (Q-8)."""
+        ...
+
+    def close(self) -> None:
+        """Close the engine's own connections; called once. Transactions still open in threads are rolled back."""
+        ...
+
+
+class EngineFactory(Protocol):
+    """What the entry point loads: opens the place that a URL names."""
+
+    def __call__(self, url: str, options: EngineOptions, extra: Mapping[str, object]) -> Engine:
+        """Open the engine, its schema created, upgraded or checked (S-2).
+
+        ``extra`` holds the keywords of ``alkstore.open`` that are the engine's own; it raises ``ValidationError`` for
+        those that it doesn't know, and for a URL it can't read, without repeating a password (S-6).
+        """
+        ...

@@ -1,0 +1,321 @@
+"""The front's job handle: one claim, spoken for by its token (clauses J-1 to J-10, Z-3 to Z-6)."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from datetime import datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+from alkstore import protocols
+from alkstore.backoff import draw_delay
+from alkstore.clock import SECOND, Duration, Micros, duration, to_datetime
+from alkstore.codec import decode_headers
+from alkstore.errors import AlkstoreError, ClaimLostError, ValidationError
+from alkstore.records import BuryRef, ClaimRef, Job, JobRow, ReleaseRef, RetryRef
+from alkstore.session import Session, TransactionSession
+from alkstore.texts import EXHAUSTED, FAILED, error_text
+
+if TYPE_CHECKING:
+    from alkstore.transaction import Transaction
+
+_LOG: Final = logging.getLogger("alkstore")
+
+
+class Claim:
+    """What all handles of one claim share: who it is, what is known of it, and whether it was settled."""
+
+    __slots__ = ("deadline", "queue", "ref", "row", "settled", "settled_in", "token")
+
+    def __init__(self, queue: str, job_id: int, token: int, row: JobRow | None = None) -> None:
+        self.queue = queue
+        self.ref = ClaimRef(job_id, token)
+        self.token = token
+        self.row = row
+        self.deadline: Micros | None = None if row is None else row.lease_until
+        self.settled = False
+        self.settled_in: Transaction | None = None
+
+    def settle(self, frame: Transaction | None) -> None:
+        """Remember that the job was acked, retried, failed or released, and what would undo that."""
+        self.settled, self.settled_in = True, frame
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it was settled, and that wasn't rolled back."""
+        return self.settled and not (self.settled_in is not None and self.settled_in.undone)
+
+
+class JobHandle(protocols.JobHandle):
+    """One claim of one job, in a session."""
+
+    __slots__ = ("_claim", "_inside", "_session")
+
+    def __init__(self, session: Session, claim: Claim) -> None:
+        self._session = session
+        self._claim = claim
+        self._inside: Transaction | None = None
+
+    def __repr__(self) -> str:
+        return f"<JobHandle {self.id} of {self.queue!r}>"
+
+    def within(self, session: Session) -> JobHandle:
+        """Return the same claim in another session of the same store; ``ValidationError`` for another store's."""
+        self._check_store(session)
+        return JobHandle(session, self._claim)
+
+    def _check_store(self, session: Session) -> None:
+        if session.store is not self._session.store:
+            raise ValidationError("the handle belongs to another store")
+
+    def ref_for(self, queue: str, session: Session) -> ClaimRef | None:
+        """Return the claim's reference for ``ack_batch``; ``None`` where it is another queue's (Z-7)."""
+        self._check_store(session)
+        return self._claim.ref if self._claim.queue == queue else None
+
+    def mark_settled(self, session: Session) -> None:
+        """Remember that the claim was settled from outside, as by ``ack_batch``."""
+        self._claim.settle(session.frame)
+
+    # --- what it is ----------------------------------------------------------------------------------------------
+
+    @property
+    def id(self) -> int:
+        """The job's id."""
+        return self._claim.ref.job_id
+
+    @property
+    def token(self) -> int:
+        """The claim token."""
+        return self._claim.token
+
+    @property
+    def queue(self) -> str:
+        """The queue's name."""
+        return self._claim.queue
+
+    @property
+    def attempt(self) -> int:
+        """Which claim of the job this is, from 1."""
+        return self._row().attempts
+
+    @property
+    def payload(self) -> object:
+        """The decoded payload."""
+        row = self._row()
+        return self._session.store.codecs.decode(row.codec, row.payload)
+
+    @property
+    def raw(self) -> bytes:
+        """The payload's bytes."""
+        return self._row().payload
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers."""
+        return decode_headers(self._row().headers)
+
+    @property
+    def priority(self) -> int:
+        """The priority."""
+        return self._row().priority
+
+    @property
+    def deadline(self) -> datetime:
+        """Until when the claim is valid, as far as this handle knows."""
+        known = self._claim.deadline
+        if known is None:
+            known = self._row().lease_until
+        assert known is not None  # noqa: S101 - a claim that is current has a deadline, by the engine's own constraint
+        return to_datetime(known)
+
+    @property
+    def job(self) -> Job:
+        """The record as claimed."""
+        return Job.from_row(self._row(), self._session.store.codecs.decode)
+
+    def _row(self) -> JobRow:
+        row = self._recall()
+        if row is None:
+            raise ClaimLostError(f"job {self.id} of {self.queue!r}: this claim is not its current one any more")
+        return row
+
+    def _recall(self) -> JobRow | None:
+        claim = self._claim
+        if claim.row is None:
+            session = self._now()
+            session.store.check_open()
+            claim.row = session.executor().recall(claim.queue, claim.ref)
+            if claim.row is not None and claim.deadline is None:
+                claim.deadline = claim.row.lease_until
+        return claim.row
+
+    def _now(self) -> Session:
+        # Inside handle.transaction() the handle is bound to it, but only for the thread it belongs to: a heartbeat from
+        # another thread goes its own way, and waits for the row like anybody else.
+        inside = self._inside
+        return self._session if inside is None or not inside.of_this_thread else TransactionSession(inside)
+
+    # --- what it does --------------------------------------------------------------------------------------------
+
+    def ack(self) -> bool:
+        """Delete the job."""
+        session, claim = self._now(), self._claim
+        store = session.store
+        store.check_open()
+        return self._settle(session, session.executor().ack(claim.queue, [claim.ref], store.now()))
+
+    def heartbeat(self, extend: Duration | None = None) -> bool:
+        """Set the deadline anew."""
+        session, claim = self._now(), self._claim
+        store = session.store
+        store.check_open()
+        extension = None if extend is None else duration(extend, "extend", positive=True)
+        moved = session.executor().extend(claim.queue, [claim.ref], extension, store.now())
+        if self.id not in moved:
+            return False
+        claim.deadline = moved[self.id]
+        return True
+
+    def retry(self, error: str | BaseException | None = None, delay: Duration | None = None) -> bool:
+        """Give the job back for a later attempt, or bury it."""
+        session, claim = self._now(), self._claim
+        store = session.store
+        store.check_open()
+        text = error_text(error)
+        if delay is not None:
+            wait = duration(delay, "delay")
+        else:
+            executor = session.executor()  # a rebuilt handle asks the database for the attempt that the curve needs
+            row = claim.row or executor.recall(claim.queue, claim.ref)
+            if row is None:
+                return False
+            wait = draw_delay(row.attempts, row.backoff_base, row.backoff_cap) * SECOND
+        ref = RetryRef(self.id, claim.token, wait, text)
+        return self._settle(session, session.executor().retry(claim.queue, [ref], EXHAUSTED, store.now()))
+
+    def fail(self, error: str | BaseException | None = None) -> bool:
+        """Move the job to the dead table."""
+        session, claim = self._now(), self._claim
+        store = session.store
+        store.check_open()
+        text = error_text(error)
+        ref = BuryRef(self.id, claim.token, FAILED if text is None else text)
+        return self._settle(session, session.executor().bury(claim.queue, [ref], store.now()))
+
+    def release(self, delay: Duration | None = None) -> bool:
+        """Give the job back as if never claimed."""
+        session, claim = self._now(), self._claim
+        store = session.store
+        store.check_open()
+        wait = None if delay is None else duration(delay, "delay")
+        ref = ReleaseRef(self.id, claim.token, wait)
+        return self._settle(session, session.executor().release(claim.queue, [ref], store.now()))
+
+    def _settle(self, session: Session, changed: list[int]) -> bool:
+        if not changed:
+            return False
+        self._claim.settle(session.frame)
+        return True
+
+    # --- with handle, and with handle.transaction() ---------------------------------------------------------------
+
+    def transaction(self) -> AbstractContextManager[Transaction]:
+        """Return a transaction that commits the job's effects and its ack together."""
+        return JobTransaction(self)
+
+    def __enter__(self) -> Self:
+        """Begin work that is acked when the block ends well."""
+        self._now().store.check_open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Ack on success, retry on an exception; leave alone what was settled inside."""
+        if self._claim.is_settled:
+            return
+        if value is not None:
+            self.retry_after(value)
+        elif not self.ack():
+            raise self._lost()
+
+    def retry_after(self, error: BaseException) -> None:
+        """Retry with the exception's text, and never hide that exception by failing."""
+        try:
+            self.retry(error)
+        except AlkstoreError:
+            # The job is not lost for it: its claim lapses, and it is claimed again.
+            _LOG.warning("job %d of %r failed, and could not be retried", self.id, self.queue, exc_info=True)
+
+    def _lost(self) -> ClaimLostError:
+        return ClaimLostError(f"job {self.id} of {self.queue!r}: the claim was lost before the job was acked")
+
+    # --- for JobTransaction ---------------------------------------------------------------------------------------
+
+    def begin_inside(self) -> Transaction:
+        """Begin a transaction, hold the claim in it, and bind the handle to it (J-10)."""
+        store = self._session.store
+        transaction = store.transaction()
+        transaction.__enter__()
+        try:
+            if not transaction.executor().hold(self._claim.queue, self._claim.ref, store.now()):
+                raise self._lost()
+        except BaseException:
+            transaction.__exit__(*sys.exc_info())
+            raise
+        self._inside = transaction
+        return transaction
+
+    def end_inside(self, transaction: Transaction) -> None:
+        """Ack by the token alone, unless settled inside, and commit (J-10)."""
+        claim = self._claim
+        if not claim.is_settled:
+            if not transaction.executor().conclude(claim.queue, claim.ref):
+                raise self._lost()
+            claim.settle(transaction)
+        transaction.__exit__(None, None, None)
+
+    def leave_inside(self) -> None:
+        """Bind the handle to its own session again."""
+        self._inside = None
+
+
+class JobTransaction(AbstractContextManager["Transaction"]):
+    """What ``handle.transaction()`` gives: effects and ack in one commit (J-10, Z-3)."""
+
+    def __init__(self, handle: JobHandle) -> None:
+        self._handle = handle
+        self._transaction: Transaction | None = None
+
+    def __enter__(self) -> Transaction:
+        """Begin; raise ``ClaimLostError`` where the claim isn't valid."""
+        self._transaction = self._handle.begin_inside()
+        return self._transaction
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Ack and commit; on an exception roll back and then retry the job with its text."""
+        handle, transaction = self._handle, self._transaction
+        if transaction is None:
+            return
+        if value is None:
+            try:
+                handle.end_inside(transaction)
+            except BaseException as exc:
+                self._undo(handle, transaction, exc)
+                raise
+            handle.leave_inside()
+        else:
+            self._undo(handle, transaction, value)
+
+    @staticmethod
+    def _undo(handle: JobHandle, transaction: Transaction, error: BaseException) -> None:
+        transaction.__exit__(type(error), error, error.__traceback__)
+        handle.leave_inside()
+        if not isinstance(error, ClaimLostError):
+            handle.retry_after(error)

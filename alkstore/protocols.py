@@ -1,0 +1,342 @@
+"""What applications are typed against: the contract's sentences, with their clause ids.
+
+Read this first. The front's classes inherit from these, and the contract suite uses nothing else. ``docs/contract.md``
+has every clause in full.
+
+Points in time are timezone-aware ``datetime``s, in UTC on the way out; durations are a ``timedelta`` or a number of
+seconds. Every method checks, in this order: that the store is open (``StoreClosedError``), its arguments
+(``ValidationError``, before anything is written), and that the thread has no transaction of the store open where the
+call would run outside it (``TransactionError``, T-5). Every method that reaches the database may raise an
+``EngineError`` (``EngineUnavailableError``, ``EngineBusyError``, ``OutcomeUnknownError``, ...).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Protocol, Self, Unpack
+
+from alkstore.capabilities import Capabilities
+from alkstore.clock import Duration
+from alkstore.codec import Codec
+from alkstore.options import JobOptions, QueueFields, QueueOptions
+from alkstore.records import Health, Job, QueueStats, State
+
+
+class JobHandle(Protocol):
+    """One claim of one job: it speaks for that claim, by its token, and for no other (J-1).
+
+    ``ack``, ``heartbeat``, ``retry``, ``fail`` and ``release`` apply only while the claim is the job's current one and
+    its deadline hasn't passed. Otherwise they change nothing and return ``False``: a refusal is never an exception, and
+    a second ``ack`` is a refusal. The worker's name plays no part.
+    """
+
+    @property
+    def id(self) -> int:
+        """The job's id."""
+        ...
+
+    @property
+    def token(self) -> int:
+        """The claim token, never used twice: ``queue.handle(id, token)`` rebuilds the handle elsewhere (Q-8)."""
+        ...
+
+    @property
+    def queue(self) -> str:
+        """The queue's name."""
+        ...
+
+    @property
+    def attempt(self) -> int:
+        """Which claim of the job this is, from 1 (Q-CLAIM-5)."""
+        ...
+
+    @property
+    def payload(self) -> object:
+        """The decoded payload; ``PayloadError`` where it can't be decoded, and ``raw`` has the bytes (Q-CLAIM-7)."""
+        ...
+
+    @property
+    def raw(self) -> bytes:
+        """The payload's bytes, exactly as stored."""
+        ...
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers, as enqueued."""
+        ...
+
+    @property
+    def priority(self) -> int:
+        """The priority, as enqueued."""
+        ...
+
+    @property
+    def deadline(self) -> datetime:
+        """Until when the claim is valid, as far as this handle knows: as claimed, or as last extended."""
+        ...
+
+    @property
+    def job(self) -> Job:
+        """The record as claimed."""
+        ...
+
+    def ack(self) -> bool:
+        """Delete the job: its work is done (J-2)."""
+        ...
+
+    def heartbeat(self, extend: Duration | None = None) -> bool:
+        """Set the deadline to now plus ``extend``, or the job's own ``visibility_timeout`` (J-3).
+
+        Absolute, never added up. Too late is ``False``. ``extend`` is over 0.
+        """
+        ...
+
+    def retry(self, error: str | BaseException | None = None, delay: Duration | None = None) -> bool:
+        """Give the job back for a later attempt, or bury it where its budget is spent (J-4).
+
+        Due after ``delay``, else after a draw of the job's own backoff curve for this attempt. ``error`` is kept as
+        ``last_error``, verbatim but for J-9; an exception becomes ``Type: text``; ``None`` keeps the earlier one, and
+        on a dead job is ``max attempts exceeded``.
+        """
+        ...
+
+    def fail(self, error: str | BaseException | None = None) -> bool:
+        """Move the job to the dead table now, with ``error`` or ``failed`` (J-5)."""
+        ...
+
+    def release(self, delay: Duration | None = None) -> bool:
+        """Give the job back as if never claimed: for work taken and not begun, never for work still running (J-6).
+
+        It keeps its ``run_at``, and so its old place, unless delayed; this claim's attempt is given back.
+        """
+        ...
+
+    def transaction(self) -> AbstractContextManager[Transaction]:
+        """Commit the job's own effects and its ack together: exactly once, for effects in this database (J-10).
+
+        Raises ``ClaimLostError`` on entry where the claim isn't valid, and on the way out, everything rolled back,
+        where it is somebody else's by then. An exception rolls back, retries the job with its text, and goes on up.
+        Inside, the handle is bound to the transaction, and settling it there replaces the ack (Z-3).
+        """
+        ...
+
+    def __enter__(self) -> Self:
+        """Begin work that is acked when the block ends well."""
+        ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Ack on success (``ClaimLostError`` where refused); retry with the exception's text otherwise (J-10, Z-3).
+
+        A handle that was settled inside is left alone. The exception is never hidden, not even by a retry that fails.
+        """
+        ...
+
+
+class Queue(Protocol):
+    """A queue of jobs: a name, and the options that it stamps on what it enqueues. Making one does no I/O (N-3)."""
+
+    @property
+    def name(self) -> str:
+        """The queue's name, exactly as given."""
+        ...
+
+    @property
+    def options(self) -> QueueOptions:
+        """The options stamped on jobs enqueued through this handle (O-1)."""
+        ...
+
+    def enqueue(self, payload: object, **options: Unpack[JobOptions]) -> int:
+        """Store a job and return its id; committed and durable when it returns (Q-ENQ-1).
+
+        The payload goes through the handle's codec, and comes back equal and of the same type (Q-ENQ-2). Options:
+        ``delay``, ``run_at``, ``priority``, ``expires``, ``max_attempts``, ``headers`` (O-2). Raises ``PayloadError``
+        naming the place inside the payload, before any I/O.
+        """
+        ...
+
+    def enqueue_many(self, items: Iterable[object], **options: Unpack[JobOptions]) -> list[int]:
+        """Store many jobs, all or none, and return their ids, the i-th for the i-th item (Q-ENQ-3).
+
+        An item is a payload, or an ``Item`` where one job's options differ; keywords are the defaults (Z-9). The
+        iterable is read to its end, and everything encoded, before anything is written or locked.
+        """
+        ...
+
+    def claim_one(self, worker_id: str) -> JobHandle | None:
+        """Claim the next job, or ``None`` where nothing is claimable now (Q-CLAIM-1 to Q-CLAIM-7)."""
+        ...
+
+    def claim_batch(self, worker_id: str, n: int) -> list[JobHandle]:
+        """Claim at most ``n`` jobs, highest priority first, then by ``run_at``, then by id (Q-CLAIM-3).
+
+        A claim adds one to ``attempts`` and is valid for the job's own ``visibility_timeout``; a lapsed job is
+        claimable again while it has budget, and is buried when it has none (Q-CLAIM-4 to Q-CLAIM-6). ``n <= 0`` is
+        ``[]`` without I/O.
+        """
+        ...
+
+    def handle(self, job_id: int, token: int) -> JobHandle:
+        """Rebuild a handle from ``handle.id`` and ``handle.token``, elsewhere; no I/O until it is used (Q-8).
+
+        Its attributes are read when first asked for, and raise ``ClaimLostError`` where the claim isn't the job's
+        current one.
+        """
+        ...
+
+    def ack_batch(self, handles_or_ids: Iterable[JobHandle | int]) -> int:
+        """Ack many at once and return how many (Q-2).
+
+        A handle is judged as in ``ack``; a bare id counts where the job is processing and its deadline hasn't passed.
+        Duplicates count once (Z-7). A handle of another queue isn't counted; of another store: ``ValidationError``.
+        """
+        ...
+
+    def cancel(self, job_id: int) -> bool:
+        """Delete a pending or processing job; its worker isn't interrupted, but its handle is refused (Q-3)."""
+        ...
+
+    def get_job(self, job_id: int) -> Job | None:
+        """Return the queue's job, dead ones included, or ``None``; a pure read (Q-4)."""
+        ...
+
+    def jobs(self, state: State | str | None = None, after: int | None = None, limit: int = 100) -> list[Job]:
+        """Return a page of the queue's jobs by id, those with an id over ``after`` (Q-6).
+
+        ``limit`` is at most 10,000; 0 or less is ``[]``.
+        """
+        ...
+
+    def stats(self) -> QueueStats:
+        """Count the queue's rows as they stand, swept or not (Q-6)."""
+        ...
+
+    def sweep_expired(self) -> int:
+        """Move every job past its expiry, or lapsed with its budget spent, to the dead table; return how many (Q-5).
+
+        Then dead jobs past their own retention are deleted. In bounded batches, each a transaction of its own; within a
+        transaction, one batch (Z-8).
+        """
+        ...
+
+    def retry_dead(self, job_id: int) -> bool:
+        """Make a dead job pending again under its id: no attempts, due now, no expiry, its other stamps kept (Q-6).
+
+        Once, however many ask.
+        """
+        ...
+
+    def purge(self, state: State | str) -> int:
+        """Delete the queue's rows in the state, and return how many (Q-6); within a transaction, one batch (Z-8)."""
+        ...
+
+    def __enter__(self) -> Self:
+        """Return the handle itself."""
+        ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave; claims stay, and the handle remains usable (Z-2)."""
+        ...
+
+
+class Transaction(Protocol):
+    """A transaction of the store: it commits when the block ends well, and rolls back on an exception (T-1).
+
+    It belongs to the thread that opened it. Nothing of it is seen by anyone before the commit, and nothing at all
+    after a rollback, a savepoint's included (T-2). Once over, or aborted by the database, it refuses further use with
+    ``TransactionError`` (T-5).
+    """
+
+    def queue(
+        self,
+        name: str,
+        options: QueueOptions | None = None,
+        *,
+        codec: str | Codec | None = None,
+        **fields: Unpack[QueueFields],
+    ) -> Queue:
+        """Return the same handle as ``store.queue``, bound to this transaction (T-1)."""
+        ...
+
+    def bind(self, handle: JobHandle) -> JobHandle:
+        """Return the handle within this transaction; a refused operation still returns ``False`` there (T-4)."""
+        ...
+
+    def execute(self, sql: str, params: Sequence[object] | Mapping[str, object] | None = None) -> Any:
+        """Run the application's own statement beside the queue's, and return the driver's cursor (T-1).
+
+        Placeholders, cursor and errors are the driver's own, and the cursor is to be read before the transaction ends.
+        A failed statement aborts a PostgreSQL transaction and
+        not an SQLite one: portable code wraps it in ``tx.transaction()``.
+        """
+        ...
+
+    def transaction(self) -> AbstractContextManager[Transaction]:
+        """Return a savepoint: what is done inside is kept or undone by itself (T-5)."""
+        ...
+
+    def __enter__(self) -> Self:
+        """Begin."""
+        ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Commit, or roll back on an exception, which is never masked (T-1)."""
+        ...
+
+
+class Store(Protocol):
+    """An open store: safe to share by threads, and surviving ``fork()`` (S-4)."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the engine can do: one frozen, declared object (S-7)."""
+        ...
+
+    def queue(
+        self,
+        name: str,
+        options: QueueOptions | None = None,
+        *,
+        codec: str | Codec | None = None,
+        **fields: Unpack[QueueFields],
+    ) -> Queue:
+        """Return a handle of the queue, with options given as ``QueueOptions`` or as its fields (O-1); no I/O."""
+        ...
+
+    def transaction(self) -> AbstractContextManager[Transaction]:
+        """Return a transaction to enter; a second one in the same thread is refused with ``TransactionError`` (T-5)."""
+        ...
+
+    def queues(self) -> list[str]:
+        """Return the names of the queues that have rows, sorted (Q-8)."""
+        ...
+
+    def get_job(self, job_id: int) -> Job | None:
+        """Return a job of any queue, dead ones included, or ``None`` (Q-8)."""
+        ...
+
+    def health(self) -> Health:
+        """Say what a check or a dashboard needs to know (Q-8)."""
+        ...
+
+    def close(self) -> None:
+        """Close; a second time does nothing. Whatever was made from the store refuses use from then on (S-3)."""
+        ...
+
+    def __enter__(self) -> Self:
+        """Return the store itself."""
+        ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close (S-3)."""
+        ...

@@ -1,0 +1,306 @@
+"""The front's queue: checks, resolves, encodes, and asks the engine (clauses O, Q-ENQ, Q-CLAIM, Q)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Any, Final, Self, Unpack, cast
+
+from alkstore import protocols
+from alkstore.clock import to_timedelta
+from alkstore.codec import Codec, encode
+from alkstore.engine import Executor, SweepTexts
+from alkstore.errors import ValidationError
+from alkstore.handle import Claim, JobHandle
+from alkstore.items import Item
+from alkstore.limits import BURY_PER_CLAIM, ID_MAX, PAGE_MAX, RIPEN_PER_UNIT, SWEEP_BATCH
+from alkstore.names import check_name
+from alkstore.options import (
+    JobOptions,
+    QueueFields,
+    QueueOptions,
+    Stamps,
+    merge_options,
+    queue_options,
+    resolve_enqueue,
+)
+from alkstore.records import ClaimRef, Job, JobRow, NewJob, QueueStats, State
+from alkstore.session import Session
+from alkstore.spool import Spool
+from alkstore.texts import EXHAUSTED, EXPIRED
+
+_SWEEP_TEXTS: Final = SweepTexts(expired=EXPIRED, exhausted=EXHAUSTED)
+_CLAIM_MAX: Final = 2**31 - 1
+
+
+class Queue(protocols.Queue):
+    """A queue of jobs, in a session."""
+
+    __slots__ = ("_codec", "_codec_name", "_name", "_options", "_session", "_stamps", "_store")
+
+    def __init__(self, session: Session, name: str, options: QueueOptions, codec: Codec) -> None:
+        self._session = session
+        self._store = session.store
+        self._name = name
+        self._options = options
+        self._stamps = Stamps.of(options)
+        self._codec = codec
+        self._codec_name = codec.name
+
+    @classmethod
+    def make(
+        cls, session: Session, name: object, options: object, codec: object, fields: QueueFields | Mapping[str, object]
+    ) -> Queue:
+        """Check everything and make the handle; no I/O (N-1 to N-3, O-1, O-4)."""
+        checked = check_name(name, "queue name")
+        resolved = queue_options(options, cast(Mapping[str, object], fields))
+        return cls(session, checked, resolved, session.store.codecs.choose(codec))
+
+    def __repr__(self) -> str:
+        return f"<Queue {self._name!r}>"
+
+    @property
+    def name(self) -> str:
+        """The queue's name."""
+        return self._name
+
+    @property
+    def options(self) -> QueueOptions:
+        """The options stamped on jobs."""
+        return self._options
+
+    # --- in ------------------------------------------------------------------------------------------------------
+
+    def enqueue(self, payload: object, **options: Unpack[JobOptions]) -> int:
+        """Store a job and return its id."""
+        store = self._store
+        store.check_open()
+        job = self._resolve(payload, cast(Mapping[str, object], options))
+        return self._session.executor().insert(self._name, (job,), store.now())[0]
+
+    def enqueue_many(self, items: Iterable[object], **options: Unpack[JobOptions]) -> list[int]:
+        """Store many jobs, all or none, and return their ids."""
+        self._store.check_open()
+        _check_iterable(items, "items", "payloads or Items")
+        common = cast(Mapping[str, object], options)
+        resolve_enqueue(self._stamps, self._codec_name, b"", common)  # wrong even where there are no items
+        with Spool() as spool:
+            for item in items:
+                if isinstance(item, Item):
+                    spool.add(self._resolve(item.payload, merge_options(common, item.options)))
+                else:
+                    spool.add(self._resolve(item, common))
+            return self._insert(spool)
+
+    def _resolve(self, payload: object, options: Mapping[str, object]) -> NewJob:
+        data = encode(self._codec, payload, self._store.max_payload)
+        return resolve_enqueue(self._stamps, self._codec_name, data, options)
+
+    def _insert(self, spool: Spool) -> list[int]:
+        session, store = self._session, self._store
+        executor = session.executor()
+        if spool.chunks == 0:
+            return []
+        if spool.chunks == 1:
+            return executor.insert(self._name, next(iter(spool)), store.now())
+        if not store.capabilities.transactions:
+            return executor.insert(self._name, [job for chunk in spool for job in chunk], store.now())
+        # All or none: a transaction of its own, or within the caller's a savepoint, so that a failure that the caller
+        # catches doesn't leave half of the chunks behind.
+        frame = session.frame
+        with store.transaction() if frame is None else frame.transaction() as transaction:
+            inner = transaction.executor()
+            now = store.now()
+            if now is None:
+                now = inner.now()  # one now for all the chunks (O-3)
+            return [job_id for chunk in spool for job_id in inner.insert(self._name, chunk, now)]
+
+    # --- out -----------------------------------------------------------------------------------------------------
+
+    def claim_one(self, worker_id: str) -> protocols.JobHandle | None:
+        """Claim the next job."""
+        handles = self.claim_batch(worker_id, 1)
+        return handles[0] if handles else None
+
+    def claim_batch(self, worker_id: str, n: int) -> list[protocols.JobHandle]:
+        """Claim at most ``n`` jobs."""
+        session, store, name = self._session, self._store, self._name
+        store.check_open()
+        worker = check_name(worker_id, "worker_id")
+        if isinstance(n, bool) or not isinstance(cast(object, n), int):
+            raise ValidationError(f"n must be an int, not {type(n).__name__}")
+        if n <= 0:
+            return []
+        count = min(n, _CLAIM_MAX)
+        executor = session.executor()
+        while True:
+            batch = executor.claim(name, worker, count, EXHAUSTED, BURY_PER_CLAIM, RIPEN_PER_UNIT, store.now())
+            if not batch.again:
+                break
+        claims = session.for_claims()
+        return [JobHandle(claims, _claim_of(row)) for row in batch.rows]
+
+    def handle(self, job_id: int, token: int) -> JobHandle:
+        """Rebuild a handle from its id and token."""
+        self._store.check_open()
+        checked = _check_id(job_id, "job_id")
+        if isinstance(token, bool) or not isinstance(cast(object, token), int):
+            raise ValidationError(f"token must be an int, not {type(token).__name__}")
+        return JobHandle(self._session.for_claims(), Claim(self._name, _fit(checked), _fit(token)))
+
+    def ack_batch(self, handles_or_ids: Iterable[protocols.JobHandle | int]) -> int:
+        """Ack many at once and return how many."""
+        session, store = self._session, self._store
+        store.check_open()
+        _check_iterable(handles_or_ids, "handles_or_ids", "handles and ids")
+        handles: list[JobHandle] = []
+        refs: dict[ClaimRef, None] = {}  # in order, each once
+        for entry in cast(Iterable[object], handles_or_ids):
+            if isinstance(entry, JobHandle):
+                ref = entry.ref_for(self._name, session)
+                if ref is not None:
+                    refs[ref] = None
+                    handles.append(entry)
+            elif isinstance(entry, int) and not isinstance(entry, bool):
+                if _exists(entry):
+                    refs[ClaimRef(int(entry), None)] = None
+            else:
+                raise ValidationError(f"handles_or_ids must hold handles and ids, not {type(entry).__name__}")
+        executor = session.executor()
+        acked = set(executor.ack(self._name, list(refs), store.now())) if refs else set[int]()
+        for handle in handles:
+            if handle.id in acked:
+                handle.mark_settled(session)
+        return len(acked)
+
+    # --- looking after -------------------------------------------------------------------------------------------
+
+    def cancel(self, job_id: int) -> bool:
+        """Delete a pending or processing job."""
+        return self._on_one(job_id, lambda executor, checked: bool(executor.cancel(self._name, [checked])))
+
+    def retry_dead(self, job_id: int) -> bool:
+        """Make a dead job pending again."""
+        store = self._store
+        return self._on_one(job_id, lambda executor, checked: bool(executor.revive(self._name, [checked], store.now())))
+
+    def _on_one(self, job_id: object, operation: Callable[[Executor, int], bool]) -> bool:
+        self._store.check_open()
+        checked = _check_id(job_id, "job_id")
+        executor = self._session.executor()
+        return _exists(checked) and operation(executor, checked)
+
+    def get_job(self, job_id: int) -> Job | None:
+        """Return the queue's job, dead ones included."""
+        return find_job(self._session, self._name, job_id)
+
+    def jobs(self, state: State | str | None = None, after: int | None = None, limit: int = 100) -> list[Job]:
+        """Return a page of the queue's jobs by id."""
+        store = self._store
+        store.check_open()
+        wanted = None if state is None else check_state(state)
+        least = 0 if after is None else _check_id(after, "after")
+        if isinstance(limit, bool) or not isinstance(cast(object, limit), int) or limit > PAGE_MAX:
+            raise ValidationError(f"limit must be an int of at most {PAGE_MAX}, not {limit!r}")
+        if limit <= 0:
+            return []
+        executor = self._session.executor()
+        if least >= ID_MAX:
+            return []
+        rows = executor.list(self._name, wanted, max(least, 0), limit)
+        return [Job.from_row(row, store.codecs.decode) for row in rows]
+
+    def stats(self) -> QueueStats:
+        """Count the queue's rows."""
+        store = self._store
+        store.check_open()
+        row = self._session.executor().stats(self._name, store.now())
+        oldest = row.oldest_ready_at
+        return QueueStats(
+            ready=row.ready,
+            scheduled=row.scheduled,
+            processing=row.processing,
+            dead=row.dead,
+            oldest_ready_age=None if oldest is None else to_timedelta(row.now - oldest),
+        )
+
+    def sweep_expired(self) -> int:
+        """Move expired jobs to the dead table, and delete dead ones past their retention."""
+        session, store = self._session, self._store
+        store.check_open()
+        executor = session.executor()
+        moved = 0
+        while True:
+            batch = executor.sweep(self._name, SWEEP_BATCH, _SWEEP_TEXTS, store.now())
+            moved += batch.moved
+            if not batch.again or session.frame is not None:
+                return moved
+
+    def purge(self, state: State | str) -> int:
+        """Delete the queue's rows in the state."""
+        session = self._session
+        self._store.check_open()
+        wanted = check_state(state)
+        executor = session.executor()
+        deleted = 0
+        while True:
+            batch = executor.purge(self._name, wanted, SWEEP_BATCH)
+            deleted += batch
+            if batch < SWEEP_BATCH or session.frame is not None:
+                return deleted
+
+    def __enter__(self) -> Self:
+        """Return the handle itself."""
+        self._store.check_open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave; claims stay."""
+
+
+def find_job(session: Session, queue: str | None, job_id: object) -> Job | None:
+    """Return a job of the queue, or of any for ``None`` (Q-4, Q-8)."""
+    store = session.store
+    store.check_open()
+    checked = _check_id(job_id, "job_id")
+    executor = session.executor()
+    row = executor.get(queue, checked) if _exists(checked) else None
+    return None if row is None else Job.from_row(row, store.codecs.decode)
+
+
+def check_state(state: object) -> State:
+    """Return the ``State`` meant by itself or by its text; raise ``ValidationError``."""
+    try:
+        return State(cast(Any, state))
+    except ValueError:
+        raise ValidationError(f"state must be one of {', '.join(State)}, not {state!r}") from None
+
+
+def _check_iterable(value: object, name: str, of: str) -> None:
+    # A text or a mapping is iterable too, and would become one job a character or a key: surely not what was meant.
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+        raise ValidationError(f"{name} must be an iterable of {of}, not {type(cast(object, value)).__name__}")
+
+
+def _claim_of(row: JobRow) -> Claim:
+    token = row.token
+    assert token is not None  # noqa: S101 - the engine has just claimed it
+    return Claim(row.queue, row.id, token, row)
+
+
+def _check_id(value: object, name: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValidationError(f"{name} must be an int, not {type(value).__name__}")
+    return int(value)
+
+
+def _exists(job_id: int) -> bool:
+    # An id that can't exist is simply not there (Q-1): no engine is asked for a number that its columns can't hold.
+    return 0 < job_id <= ID_MAX
+
+
+def _fit(number: int) -> int:
+    """Return the number, or 0, which no job's id and no token is, for one that no column can hold."""
+    return number if _exists(number) else 0

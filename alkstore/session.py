@@ -1,0 +1,136 @@
+"""Where a handle's operations run: each by itself, or within a transaction (clauses S-3, T-4, T-5, Z-4).
+
+Queues and job handles are the same objects in and out of a transaction; what differs is the session that they ask for
+an executor. A session checks in the order of Z-1: the store is open (``check``, before the arguments), and then
+(``executor``, after them) that this thread may run here now.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from alkstore.engine import Executor
+from alkstore.errors import TransactionError
+
+if TYPE_CHECKING:
+    from alkstore.store import Store
+    from alkstore.transaction import Transaction
+
+
+class Session(Protocol):
+    """Where operations run."""
+
+    @property
+    def store(self) -> Store:
+        """The store that they run in."""
+        ...
+
+    @property
+    def frame(self) -> Transaction | None:
+        """The innermost transaction or savepoint that a change made now would be undone with; ``None``: none."""
+        ...
+
+    def executor(self) -> Executor:
+        """Return the operations, or raise ``StoreClosedError`` or ``TransactionError``."""
+        ...
+
+    def for_claims(self) -> Session:
+        """Return the session of the handles that are claimed here."""
+        ...
+
+
+class AutoSession:
+    """Each operation is a transaction of its own."""
+
+    __slots__ = ("_store",)
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    @property
+    def store(self) -> Store:
+        """The store that operations run in."""
+        return self._store
+
+    @property
+    def frame(self) -> Transaction | None:
+        """``None``: what is done here is done."""
+        return None
+
+    def executor(self) -> Executor:
+        """Return the auto-commit operations; raise ``TransactionError`` while this thread has a transaction open (T-5).
+
+        SQLite would wait for itself and PostgreSQL would silently write outside of the transaction: the same error on
+        both says what was meant.
+        """
+        if self._store.open_transaction() is not None:
+            raise TransactionError(
+                "this thread has a transaction of the store open, and the call would run outside of it: use "
+                "tx.queue(name) or tx.bind(handle), or make the call before or after the transaction"
+            )
+        return self._store.auto_executor()
+
+    def for_claims(self) -> Session:
+        """Return itself."""
+        return self
+
+
+class TransactionSession:
+    """Operations run within a transaction, and are refused once it is over (T-5)."""
+
+    __slots__ = ("_transaction",)
+
+    def __init__(self, transaction: Transaction) -> None:
+        self._transaction = transaction
+
+    @property
+    def store(self) -> Store:
+        """The store that operations run in."""
+        return self._transaction.store
+
+    @property
+    def frame(self) -> Transaction | None:
+        """The innermost savepoint that is open now, or the transaction itself."""
+        return self._transaction.innermost
+
+    def executor(self) -> Executor:
+        """Return the operations within the transaction; raise ``TransactionError`` where it can't be used."""
+        return self._transaction.executor()
+
+    def for_claims(self) -> Session:
+        """Return a session that outlives the transaction: its claims are ordinary after the commit (Z-4)."""
+        return ClaimSession(self._transaction)
+
+
+class ClaimSession:
+    """Within the transaction of the claim while that lasts, each by itself afterwards (Z-4).
+
+    After a rollback the claim's token is in no row, so every operation is refused by the same rule as a lost claim.
+    """
+
+    __slots__ = ("_transaction",)
+
+    def __init__(self, transaction: Transaction) -> None:
+        self._transaction = transaction
+
+    @property
+    def store(self) -> Store:
+        """The store that operations run in."""
+        return self._transaction.store
+
+    @property
+    def frame(self) -> Transaction | None:
+        """What a change made now would be undone with."""
+        return self._now().frame
+
+    def executor(self) -> Executor:
+        """Return the operations of the transaction, or of the store once it is over."""
+        return self._now().executor()
+
+    def for_claims(self) -> Session:
+        """Return itself."""
+        return self
+
+    def _now(self) -> Session:
+        store = self._transaction.store
+        return store.auto_session if self._transaction.over else TransactionSession(self._transaction)

@@ -1,0 +1,188 @@
+"""The front's store, and how one is opened (clauses S-1 to S-4, S-7, T-5, Q-8)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Final, Self, Unpack, cast
+
+from alkstore import opening, protocols
+from alkstore.capabilities import Capabilities
+from alkstore.clock import Duration, Micros, duration, reading, to_datetime
+from alkstore.codec import Codec, Codecs
+from alkstore.engine import Engine, EngineOptions, Executor
+from alkstore.errors import StoreClosedError, ValidationError
+from alkstore.limits import PAYLOAD_BYTES
+from alkstore.options import QueueFields, QueueOptions, check_int
+from alkstore.queue import Queue, find_job
+from alkstore.records import Health, Job
+from alkstore.session import AutoSession
+from alkstore.transaction import Transaction
+
+_PAYLOAD_LIMIT_MAX: Final = (
+    512 * 1024 * 1024
+)  # half of what one value may have, on PostgreSQL and in SQLite's default build
+_DURABILITIES: Final = ("full", "relaxed")
+
+
+class Store(protocols.Store):
+    """An open store over an engine. ``alkstore.open`` makes one."""
+
+    def __init__(
+        self, engine: Engine, *, clock: Callable[[], datetime] | None, codecs: Codecs, max_payload: int
+    ) -> None:
+        self._engine = engine
+        self._executor = engine.executor()
+        self._clock = clock
+        self._closed = False
+        self._closing = threading.Lock()
+        self._local = threading.local()
+        self.codecs = codecs
+        """The codecs that the store knows."""
+        self.max_payload = max_payload
+        """The limit of an encoded payload, in bytes."""
+        self.auto_session = AutoSession(self)
+        """Where operations run each by itself."""
+
+    def __repr__(self) -> str:
+        return f"<Store on {self._engine.name}{', closed' if self._closed else ''}>"
+
+    # --- what the front's other parts ask ------------------------------------------------------------------------
+
+    @property
+    def engine(self) -> Engine:
+        """The engine underneath."""
+        return self._engine
+
+    def check_open(self) -> None:
+        """Raise ``StoreClosedError`` once the store is closed (S-3)."""
+        if self._closed:
+            raise StoreClosedError("the store is closed")
+
+    def now(self) -> Micros | None:
+        """Return the reading of ``clock=``, or ``None`` where the engine's own clock rules."""
+        return None if self._clock is None else reading(self._clock)
+
+    def auto_executor(self) -> Executor:
+        """Return the operations, each in a transaction of its own."""
+        return self._executor
+
+    def open_transaction(self) -> Transaction | None:
+        """Return the transaction that this thread has open, if any (T-5)."""
+        current: Transaction | None = getattr(self._local, "transaction", None)
+        # A child of a fork gets a copy of the parent's: it is the parent's, and refuses use, and isn't in the way here.
+        return current if current is not None and current.of_this_thread else None
+
+    def set_open_transaction(self, transaction: Transaction | None) -> None:
+        """Remember the transaction that this thread has open."""
+        self._local.transaction = transaction
+
+    # --- for users -----------------------------------------------------------------------------------------------
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the engine can do."""
+        return self._engine.capabilities
+
+    def queue(
+        self,
+        name: str,
+        options: QueueOptions | None = None,
+        *,
+        codec: str | Codec | None = None,
+        **fields: Unpack[QueueFields],
+    ) -> Queue:
+        """Return a handle of the queue."""
+        self.check_open()
+        return Queue.make(self.auto_session, name, options, codec, fields)
+
+    def transaction(self) -> Transaction:
+        """Return a transaction to enter."""
+        self.check_open()
+        return Transaction(self)
+
+    def queues(self) -> list[str]:
+        """Return the names of the queues that have rows."""
+        self.check_open()
+        return self.auto_session.executor().queues()
+
+    def get_job(self, job_id: int) -> Job | None:
+        """Return a job of any queue."""
+        return find_job(self.auto_session, None, job_id)
+
+    def health(self) -> Health:
+        """Say how the database is."""
+        self.check_open()
+        self.auto_session.executor()
+        return self._engine.health()
+
+    def close(self) -> None:
+        """Close; a second time does nothing."""
+        if not self._closing.acquire(blocking=False):
+            return  # somebody has closed it, or is about to
+        self._closed = True
+        self._engine.close()
+
+    def __enter__(self) -> Self:
+        """Return the store itself."""
+        self.check_open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        self.close()
+
+
+def open(  # noqa: A001 - alkstore.open is the name that the contract gives it
+    url: str | None = None,
+    *,
+    migrate: bool = True,
+    durability: str = "full",
+    lock_timeout: Duration = 30,
+    clock: Callable[[], datetime] | None = None,
+    codecs: Iterable[Codec] = (),
+    max_payload: int = PAYLOAD_BYTES,
+    **engine_options: object,
+) -> Store:
+    """Open a store on the database that the URL names (S-1, S-2).
+
+    ``url``: ``sqlite:///relative.db``, ``sqlite:////absolute.db``, ``sqlite:///:memory:``, ``postgresql://...`` with
+    libpq's parameters, or any other installed engine's; ``None`` takes ``ALKSTORE_URL`` from the environment.
+    ``migrate``: create or upgrade the schema, else refuse one that isn't current. ``durability``: ``full``, a commit
+    survives a power cut; or ``relaxed``, it survives the process and may be lost to a power cut. ``lock_timeout``:
+    how long to wait for a lock or a free connection before ``EngineBusyError`` (Z-12). ``clock``: a callable that
+    returns an aware ``datetime``, used instead of the database's clock, everywhere. ``codecs``: further codecs, by
+    their names. ``max_payload``: the limit of an encoded payload, in bytes. Other keywords are the engine's own.
+
+    Raises ``ValidationError`` naming the argument, ``UnknownEngineError``, ``SchemaError``, and an ``EngineError``
+    where the database can't be reached.
+    """
+    given = opening.url_from_environment() if url is None else url
+    factory = opening.find_engine(given)
+    if not isinstance(cast(object, migrate), bool):
+        raise ValidationError(f"migrate must be a bool, not {type(migrate).__name__}")
+    if durability not in _DURABILITIES:
+        raise ValidationError(f"durability must be 'full' or 'relaxed', not {durability!r}")
+    options = EngineOptions(migrate=migrate, durability=durability, lock_timeout=duration(lock_timeout, "lock_timeout"))
+    if clock is not None:
+        if not callable(cast(object, clock)):
+            raise ValidationError(f"clock must be a callable, not {type(clock).__name__}")
+        to_datetime(reading(clock))  # a clock that can't be used is found now, and not in the middle of something
+    if isinstance(codecs, str | bytes) or not isinstance(cast(object, codecs), Iterable):
+        raise ValidationError(f"codecs must be an iterable of codecs, not {type(codecs).__name__}")
+    known = Codecs(codecs)
+    limit = check_int(max_payload, "max_payload", 1, _PAYLOAD_LIMIT_MAX)
+    return Store(factory(given, options, engine_options), clock=clock, codecs=known, max_payload=limit)
+
+
+def open_from(config: Mapping[str, object]) -> Store:
+    """Open a store from a mapping: ``url``, and the other arguments of ``open`` by the same names (S-1).
+
+    Raises ``ValidationError`` naming the key, and whatever ``open`` raises.
+    """
+    url, options = opening.split_config(config)
+    return open(cast(str, url), **cast(Any, options))

@@ -1,0 +1,1 @@
+"""The schema's migrations, numbered, as plain SQL."""

@@ -1,0 +1,152 @@
+"""How statements run: each in a transaction of its own, or within one that is open (Z-12).
+
+``AutoRunner`` takes any connection of the pool, and runs again where nothing has happened and another run is worth it.
+``WithinRunner`` runs on the connection that has the transaction, and does none of that.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final, LiteralString, Protocol, TypeAlias, TypeVar
+
+import psycopg
+
+from alkstore.errors import EngineUnavailableError, TransactionError
+from alkstore_postgres import sql
+from alkstore_postgres.errors import Sent, asks_again, is_lost, translate
+from alkstore_postgres.pool import Connection, Pool, has_ended
+
+T = TypeVar("T")
+
+Parameters: TypeAlias = Mapping[str, object]
+Rows: TypeAlias = list[tuple[Any, ...]]
+
+_ATTEMPTS: Final = 10
+"""How often an auto-commit statement is run where the database asks for that."""
+
+_PAUSE: Final = 0.005
+"""Longest pause before the second run, in seconds; doubled from run to run."""
+
+_BEGIN: Final[LiteralString] = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+
+
+class Runner(Protocol):
+    """How statements run."""
+
+    def read(self, statement: LiteralString, parameters: Parameters) -> Rows:
+        """Run a statement that changes nothing, and return its rows."""
+        ...
+
+    def write(self, statement: LiteralString, parameters: Parameters) -> Rows:
+        """Run a statement that changes something, and return its rows."""
+        ...
+
+    def unit(self, work: Callable[[Runner], T]) -> T:
+        """Run several statements in one transaction; ``work`` may be called again, with everything undone."""
+        ...
+
+
+class AutoRunner:
+    """Each statement, or unit of several, is a transaction of its own."""
+
+    def __init__(self, pool: Pool, statements: sql.Statements) -> None:
+        self._pool = pool
+        self._statements = statements
+
+    def read(self, statement: LiteralString, parameters: Parameters) -> Rows:
+        """Run it; once more, on a new connection, where the connection is cut."""
+        text = self._statements[statement]
+        return self._run(lambda connection: rows(connection, text, parameters), Sent.HARMLESS)
+
+    def write(self, statement: LiteralString, parameters: Parameters) -> Rows:
+        """Run it; a connection cut after it was sent is an ``OutcomeUnknownError``."""
+        text = self._statements[statement]
+        return self._run(lambda connection: rows(connection, text, parameters), Sent.DECISIVE)
+
+    def unit(self, work: Callable[[Runner], T]) -> T:
+        """Run it; once more, on a new connection, where the connection is cut before the COMMIT was sent."""
+        return self._run(lambda connection: self._transaction(connection, work), Sent.HARMLESS)
+
+    def _transaction(self, connection: Connection, work: Callable[[Runner], T]) -> T:
+        begin(connection)
+        result = work(WithinRunner(connection, self._statements))
+        commit(connection)
+        return result
+
+    def _run(self, work: Callable[[Connection], T], sent: Sent) -> T:
+        """Run on a connection of the pool, and again where nothing has happened and another run is worth it."""
+        runs, cuts = 0, 0
+        while True:
+            connection = self._pool.acquire(fresh=cuts > 0)
+            try:
+                return work(connection)
+            except psycopg.Error as exc:
+                lost = is_lost(exc, connection)
+                if lost:
+                    self._pool.discard(connection)
+                    cuts += 1
+                    again = sent is Sent.HARMLESS and cuts == 1
+                else:
+                    runs += 1
+                    again = asks_again(exc) and runs < _ATTEMPTS
+                if not again:
+                    raise translate(exc, sent, lost=lost) from exc
+            finally:
+                self._pool.release(connection)
+            if runs:
+                # Not for a signal that could come: for the others to get out of each other's way.
+                time.sleep(random.uniform(0, min(0.5, _PAUSE * 2**runs)))
+
+
+class WithinRunner:
+    """Statements within one transaction, on the connection that has it; the driver's errors come out bare."""
+
+    def __init__(self, connection: Connection, statements: sql.Statements) -> None:
+        self._connection = connection
+        self._statements = statements
+
+    def read(self, statement: LiteralString, parameters: Parameters) -> Rows:
+        """Run a statement."""
+        return rows(self._connection, self._statements[statement], parameters)
+
+    write = read
+
+    def unit(self, work: Callable[[Runner], T]) -> T:
+        """Run within the same transaction."""
+        return work(self)
+
+
+def rows(connection: Connection, text: bytes, parameters: Parameters, *, prepare: bool | None = None) -> Rows:
+    """Run a statement and return its rows, sent in binary form; the driver's errors come out bare."""
+    cursor = connection.cursor(binary=True)
+    cursor.execute(text, parameters, prepare=prepare)
+    return cursor.fetchall()
+
+
+def begin(connection: Connection) -> None:
+    """Begin a transaction, its isolation named whatever the defaults are (Z-12)."""
+    try:
+        connection.execute(_BEGIN)
+    except psycopg.errors.FeatureNotSupported as exc:
+        raise EngineUnavailableError(
+            f"the server takes no writes, it is a standby: {exc.diag.message_primary}"
+        ) from exc
+
+
+def commit(connection: Connection) -> None:
+    """Commit, or raise an error of alkstore's: ``OutcomeUnknownError`` where the answer was cut off."""
+    if has_ended(connection):
+        connection.close()
+        raise EngineUnavailableError("the connection had been cut before the commit was sent: nothing was committed")
+    try:
+        cursor = connection.execute("COMMIT")
+    except psycopg.Error as exc:
+        lost = is_lost(exc, connection)
+        if lost:
+            connection.close()
+        raise translate(exc, Sent.DECISIVE, lost=lost) from exc
+    if cursor.statusmessage != "COMMIT":
+        # The server's way to commit an aborted transaction is to roll it back without an error.
+        raise TransactionError("the transaction had been aborted, and was rolled back at its commit")

@@ -1,0 +1,161 @@
+"""One open transaction of the store (clauses T-1, T-2, T-5)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, LiteralString, TypeVar, cast
+
+import psycopg
+from psycopg import sql as composing
+from psycopg.pq import TransactionStatus
+
+from alkstore.engine import EngineTransaction
+from alkstore.errors import TransactionError
+from alkstore_postgres import sql
+from alkstore_postgres.errors import Sent, is_lost, translate
+from alkstore_postgres.executor import PostgresExecutor
+from alkstore_postgres.pool import UNPLANNED, Connection, Pool, cut
+from alkstore_postgres.runner import Parameters, Rows, Runner, begin, commit, rows
+
+T = TypeVar("T")
+
+
+class PostgresTransaction(EngineTransaction):
+    """A transaction on a connection of the pool, which gets it back at the end."""
+
+    def __init__(self, pool: Pool, statements: sql.Statements, ended: Callable[[PostgresTransaction], None]) -> None:
+        """Begin; ``ended`` is told of the end.
+
+        A connection that turns out to be cut is replaced: nothing can have happened by a BEGIN.
+        """
+        self._pool = pool
+        self._ended = ended
+        self._statements = statements
+        self._process = os.getpid()
+        self._over = False
+        self._ending = False
+        self._planning_is_ours = True
+        self._connection = self._begin()
+        self._executor = PostgresExecutor(self)
+
+    def _begin(self, *, fresh: bool = False) -> Connection:
+        connection = self._pool.acquire(fresh=fresh)
+        try:
+            begin(connection)
+        except psycopg.Error as exc:
+            lost = is_lost(exc, connection)
+            if lost:
+                self._pool.discard(connection)
+            if fresh or not lost:
+                self._pool.release(connection)
+                raise translate(exc, Sent.HARMLESS, lost=lost) from exc
+        except BaseException:
+            self._pool.release(connection)
+            raise
+        else:
+            return connection
+        return self._begin(fresh=True)
+
+    @property
+    def executor(self) -> PostgresExecutor:
+        """The operations, within this transaction."""
+        return self._executor
+
+    @property
+    def usable(self) -> bool:
+        """Whether the database would still take a statement in it, by what the driver knows."""
+        return not self._over and self._process == os.getpid() and self._connection.status is TransactionStatus.INTRANS
+
+    # --- statements ----------------------------------------------------------------------------------------------
+
+    def read(self, statement: LiteralString, parameters: Parameters) -> Rows:
+        """Run a statement (see ``Runner``)."""
+        self._check()
+        # A plan that is made while the application's settings rule must not be kept for when the library's do.
+        prepare = None if self._planning_is_ours else False
+        try:
+            return rows(self._connection, self._statements[statement], parameters, prepare=prepare)
+        except psycopg.Error as exc:
+            raise self._failed(exc) from exc
+
+    write = read
+
+    def unit(self, work: Callable[[Runner], T]) -> T:
+        """Run within this transaction (see ``Runner``)."""
+        return work(self)
+
+    def execute(self, sql: str, params: Sequence[object] | Mapping[str, object] | None) -> psycopg.Cursor[Any]:
+        """Run the application's own statement, planned by its own settings; the driver's errors come out bare (T-1)."""
+        self._check()
+        if self._planning_is_ours:
+            self._control(UNPLANNED)
+            self._planning_is_ours = False
+        # The application's own words, whatever they are; the driver asks for a literal to keep others from being careless.
+        return self._connection.execute(cast(LiteralString, sql), params)
+
+    def savepoint(self, name: str) -> None:
+        """Set a savepoint."""
+        self._control(composing.SQL("SAVEPOINT {}").format(composing.Identifier(name)))
+
+    def release_savepoint(self, name: str) -> None:
+        """Keep what was done since the savepoint."""
+        self._control(composing.SQL("RELEASE SAVEPOINT {}").format(composing.Identifier(name)))
+
+    def rollback_to_savepoint(self, name: str) -> None:
+        """Undo what was done since the savepoint, and drop it."""
+        known = composing.Identifier(name)
+        if self._over or self._process != os.getpid() or self._connection.closed:
+            raise TransactionError("the transaction is over")
+        self._run(composing.SQL("ROLLBACK TO SAVEPOINT {0}; RELEASE SAVEPOINT {0}").format(known))
+        self._planning_is_ours = True  # maybe: what the application set since, it set for the savepoint
+
+    def _control(self, statement: LiteralString | composing.Composed) -> None:
+        self._check()
+        self._run(statement)
+
+    def _run(self, statement: LiteralString | composing.Composed) -> None:
+        try:
+            self._connection.execute(statement)
+        except psycopg.Error as exc:
+            raise self._failed(exc) from exc
+
+    def _failed(self, exc: psycopg.Error) -> Exception:
+        lost = is_lost(exc, self._connection)
+        if lost:
+            self._connection.close()
+        return translate(exc, Sent.HARMLESS, lost=lost)
+
+    def _check(self) -> None:
+        if self._process != os.getpid():
+            raise TransactionError("the transaction was begun before a fork, and belongs to the parent process")
+        if not self.usable:
+            raise TransactionError("the transaction is over, or was aborted by the database")
+
+    # --- the end -------------------------------------------------------------------------------------------------
+
+    def commit(self) -> None:
+        """Commit, and give the connection back."""
+        try:
+            self._check()
+            self._ending = True
+            commit(self._connection)
+        finally:
+            self._end()
+
+    def rollback(self) -> None:
+        """Roll back, and give the connection back; never raises for what is gone."""
+        self._end()
+
+    def cut(self) -> None:
+        """End it from another thread, unless it is just being committed: the store is being closed (S-3)."""
+        if not self._over and not self._ending and self._process == os.getpid():
+            cut(self._connection)
+
+    def _end(self) -> None:
+        self._over = True
+        self._ended(self)
+        self._pool.release(self._connection)  # which rolls back whatever is open
+
+
+_RUNNER: Final[type[Runner]] = PostgresTransaction  # a transaction is the runner of its own executor

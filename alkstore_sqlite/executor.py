@@ -1,0 +1,357 @@
+"""The queue operations over one connection."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from itertools import repeat
+from os import urandom
+from struct import unpack
+from typing import Any, Final, Protocol, TypeVar, cast
+
+from alkstore.clock import Micros, host_now
+from alkstore.engine import SweepTexts
+from alkstore.limits import ID_MAX
+from alkstore.records import (
+    BuryRef,
+    ClaimBatch,
+    ClaimRef,
+    JobRow,
+    NewJob,
+    ReleaseRef,
+    RetryRef,
+    State,
+    StatsRow,
+    SweepBatch,
+)
+from alkstore_sqlite import sql
+from alkstore_sqlite.rows import job_row
+
+_PROCESSING: Final = State.PROCESSING
+
+
+class _Ref(Protocol):
+    """What every reference has."""
+
+    @property
+    def job_id(self) -> int: ...
+    @property
+    def token(self) -> int | None: ...
+
+
+R = TypeVar("R", bound=_Ref)
+
+
+class Units:
+    """Each operation once, as statements on one connection: no commit, no retry, the driver's errors bare.
+
+    Whoever calls a unit that writes has the write lock already (``sql.BEGIN``), so that what one statement read is still
+    so for the next. For the meaning of each see ``alkstore.engine.Executor``.
+    """
+
+    __slots__ = ("connection", "execute", "executemany")
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection: Final = connection
+        self.execute: Final = connection.execute
+        self.executemany: Final = connection.executemany
+
+    def insert(self, queue: str, jobs: Sequence[NewJob], now: Micros | None) -> list[int]:
+        """Insert (Q-ENQ-1, Q-ENQ-3)."""
+        created_at = host_now() if now is None else now
+        if len(jobs) == 1:
+            return [cast(int, self.execute(sql.INSERT, _insert_row(queue, jobs[0], created_at)).lastrowid)]
+        if not jobs:
+            return []
+        self.executemany(sql.INSERT, (_insert_row(queue, job, created_at) for job in jobs))
+        last: int = self.execute(sql.LAST_ID).fetchone()[0]
+        return list(range(last - len(jobs) + 1, last + 1))
+
+    def claim(
+        self, queue: str, worker_id: str, count: int, exhausted: str, bury: int, ripen: int, now: Micros | None
+    ) -> ClaimBatch:
+        """Ripen, bury, pick and take (Q-CLAIM-2 to Q-CLAIM-6); see ``sql``."""
+        if now is None:
+            now = host_now()
+        execute = self.execute
+        due, spent = execute(sql.CLAIM_PROBE, (queue, now)).fetchone()
+        if due:
+            execute(sql.CLAIM_RIPEN, (_json(self._ids(sql.CLAIM_DUE, queue, now, ripen)), now))
+            # Ripening makes nothing due that wasn't: whatever is due now was left over.
+            if execute(sql.CLAIM_PROBE, (queue, now)).fetchone()[0]:
+                return ClaimBatch([], True)
+        if spent:
+            self._move(self._ids(sql.CLAIM_SPENT, queue, now, bury), exhausted, now)
+        if count == 1:
+            picked = execute(sql.CLAIM_PICK, (queue, now, 1)).fetchone()
+            if picked is None:
+                return ClaimBatch([], False)
+            token = int.from_bytes(urandom(8)) >> 1
+            execute(sql.CLAIM_TAKE, (picked[0], token, worker_id, now))
+            return ClaimBatch([_claimed(queue, worker_id, now, picked, token)], False)
+        rows = execute(sql.CLAIM_PICK, (queue, now, count)).fetchall()
+        tokens = [bits >> 1 for bits in unpack(f"={len(rows)}Q", urandom(8 * len(rows)))]
+        # By id: rows that were enqueued together lie together.
+        taken = sorted(zip([row[0] for row in rows], tokens, repeat(worker_id), repeat(now)))
+        self.executemany(sql.CLAIM_TAKE, taken)
+        return ClaimBatch(
+            [_claimed(queue, worker_id, now, row, token) for row, token in zip(rows, tokens, strict=True)], False
+        )
+
+    def recall(self, queue: str, ref: ClaimRef) -> JobRow | None:
+        """Read the job of a current claim (Q-8)."""
+        if not _fits(ref):
+            return None
+        row = self.execute(sql.RECALL, (queue, ref.job_id, ref.token)).fetchone()
+        return None if row is None else job_row(row)
+
+    def hold(self, queue: str, ref: ClaimRef, now: Micros | None) -> bool:
+        """Say whether the claim is valid (J-10)."""
+        now = host_now() if now is None else now
+        return _fits(ref) and self.execute(sql.HOLD, (queue, now, ref.job_id, ref.token)).fetchone() is not None
+
+    def conclude(self, queue: str, ref: ClaimRef) -> bool:
+        """Delete by the token alone (J-10)."""
+        return _fits(ref) and self.execute(sql.CONCLUDE, (queue, ref.job_id, ref.token)).rowcount == 1
+
+    def ack(self, queue: str, refs: Sequence[ClaimRef], now: Micros | None) -> list[int]:
+        """Delete what is validly claimed (J-2, Q-2)."""
+        now = host_now() if now is None else now
+        if len(refs) == 1:
+            ref = refs[0]
+            if ref.token is not None and _fits(ref):
+                done = self.execute(sql.ACK_ONE, (queue, now, ref.job_id, ref.token)).rowcount
+                return [ref.job_id] if done == 1 else []
+        ids = [ref.job_id for ref, _ in self._judge(queue, refs, now)]
+        if ids:
+            self.execute(sql.DELETE_LIVE, (_json(ids),))
+        return ids
+
+    def extend(
+        self, queue: str, refs: Sequence[ClaimRef], extension: Micros | None, now: Micros | None
+    ) -> dict[int, Micros]:
+        """Set deadlines (J-3)."""
+        now = host_now() if now is None else now
+        execute = self.execute
+        return {
+            ref.job_id: execute(sql.EXTEND, (ref.job_id, now, extension)).fetchone()[0]
+            for ref, _ in self._judge(queue, refs, now)
+        }
+
+    def retry(self, queue: str, refs: Sequence[RetryRef], exhausted: str, now: Micros | None) -> list[int]:
+        """Make pending again, or bury (J-4)."""
+        now = host_now() if now is None else now
+        done: list[int] = []
+        for ref, spent in self._judge(queue, refs, now):
+            if spent:
+                self._move_one(ref.job_id, exhausted if ref.error is None else ref.error, now)
+            else:
+                self.execute(sql.RETRY, (ref.job_id, now, ref.delay, ref.error))
+            done.append(ref.job_id)
+        return done
+
+    def bury(self, queue: str, refs: Sequence[BuryRef], now: Micros | None) -> list[int]:
+        """Move to the dead table (J-5)."""
+        now = host_now() if now is None else now
+        valid = [ref for ref, _ in self._judge(queue, refs, now)]
+        for ref in valid:
+            self._move_one(ref.job_id, ref.error, now)
+        return [ref.job_id for ref in valid]
+
+    def release(self, queue: str, refs: Sequence[ReleaseRef], now: Micros | None) -> list[int]:
+        """Give back unworked (J-6)."""
+        now = host_now() if now is None else now
+        valid = [ref for ref, _ in self._judge(queue, refs, now)]
+        for ref in valid:
+            self.execute(sql.RELEASE, (ref.job_id, now, ref.delay))
+        return [ref.job_id for ref in valid]
+
+    def cancel(self, queue: str, job_ids: Sequence[int]) -> list[int]:
+        """Delete live jobs (Q-3)."""
+        ids = self._among(sql.CANCELLABLE, queue, job_ids)
+        if ids:
+            self.execute(sql.DELETE_LIVE, (_json(ids),))
+        return ids
+
+    def get(self, queue: str | None, job_id: int) -> JobRow | None:
+        """Read a job, live or dead (Q-4, Q-8)."""
+        if not 0 < job_id <= ID_MAX:
+            return None
+        row = self.execute(sql.GET, (job_id, queue)).fetchone()
+        return None if row is None else job_row(row)
+
+    def list(self, queue: str, state: State | None, after: int, limit: int) -> list[JobRow]:
+        """Read a page (Q-6)."""
+        if after >= ID_MAX:
+            return []
+        statement = sql.LIST_ALL if state is None else _LISTS[state]
+        return [job_row(row) for row in self.execute(statement, (queue, max(after, 0), limit))]
+
+    def stats(self, queue: str, now: Micros | None) -> StatsRow:
+        """Count (Q-6)."""
+        now = host_now() if now is None else now
+        ready, scheduled, processing, dead, oldest = self.execute(sql.STATS, (queue, now)).fetchone()
+        return StatsRow(ready, scheduled, processing, dead, oldest, now)
+
+    def queues(self) -> list[str]:
+        """Name the queues that have rows (Q-8)."""
+        return [row[0] for row in self.execute(sql.QUEUES)]
+
+    def sweep(self, queue: str, limit: int, texts: SweepTexts, now: Micros | None) -> SweepBatch:
+        """Move what is expired, then what is lapsed and spent; delete the dead past their retention (Q-5)."""
+        now = host_now() if now is None else now
+        expired = self._ids(sql.SWEEP_EXPIRED, queue, now, limit)
+        self._move(expired, texts.expired, now)
+        spent = self._ids(sql.CLAIM_SPENT, queue, now, limit - len(expired)) if len(expired) < limit else []
+        self._move(spent, texts.exhausted, now)
+        retired = self._ids(sql.SWEEP_RETIRED, queue, now, limit)
+        if retired:
+            self.execute(sql.DELETE_DEAD, (_json(retired),))
+        moved = len(expired) + len(spent)
+        return SweepBatch(moved, moved >= limit or len(retired) >= limit)
+
+    def revive(self, queue: str, job_ids: Sequence[int], now: Micros | None) -> list[int]:
+        """Make dead jobs pending again (Q-6)."""
+        now = host_now() if now is None else now
+        ids = self._among(sql.REVIVABLE, queue, job_ids)
+        if ids:
+            self.execute(sql.REVIVE, (_json(ids), now))
+            self.execute(sql.DELETE_DEAD, (_json(ids),))
+        return ids
+
+    def purge(self, queue: str, state: State, limit: int) -> int:
+        """Delete a batch (Q-6)."""
+        pick, delete = _PURGES[state]
+        ids = [row[0] for row in self.execute(pick, (queue, limit))]
+        if ids:
+            self.execute(delete, (_json(ids),))
+        return len(ids)
+
+    def _ids(self, statement: str, queue: str, now: Micros, limit: int) -> list[int]:
+        return [row[0] for row in self.execute(statement, (queue, now, limit))]
+
+    def _among(self, statement: str, queue: str, job_ids: Sequence[int]) -> list[int]:
+        possible = [job_id for job_id in job_ids if 0 < job_id <= ID_MAX]
+        return [row[0] for row in self.execute(statement, (_json(possible), queue))] if possible else []
+
+    def _judge(self, queue: str, refs: Sequence[R], now: Micros) -> list[tuple[R, bool]]:
+        """Return the references whose claim is valid, each job once, in id order, and whether its budget is spent."""
+        ids = [ref.job_id for ref in refs if _fits(ref)]
+        found: dict[int, tuple[int, int]] = {}
+        if ids:
+            for job_id, token, spent in self.execute(sql.JUDGE, (queue, now, _json(ids))):
+                found[job_id] = (token, spent)
+        valid: dict[int, tuple[R, bool]] = {}
+        for ref in refs:
+            token, spent = found.get(ref.job_id, (-1, 0))
+            if token >= 0 and (ref.token is None or ref.token == token):
+                valid.setdefault(ref.job_id, (ref, bool(spent)))
+        return [valid[job_id] for job_id in sorted(valid)]
+
+    def _move(self, ids: list[int], error: str, now: Micros) -> None:
+        if ids:
+            given = _json(ids)
+            self.execute(sql.BURY, (given, error, now))
+            self.execute(sql.DELETE_LIVE, (given,))
+
+    def _move_one(self, job_id: int, error: str, now: Micros) -> None:
+        self.execute(sql.BURY_ONE, (job_id, error, now))
+        self.execute(sql.DELETE_ONE, (job_id,))
+
+
+_LISTS: Final = {
+    State.PENDING: sql.LIST_PENDING,
+    State.PROCESSING: sql.LIST_PROCESSING,
+    State.DEAD: sql.LIST_DEAD,
+}
+_PURGES: Final = {
+    State.PENDING: (sql.PURGE_PENDING, sql.DELETE_LIVE),
+    State.PROCESSING: (sql.PURGE_PROCESSING, sql.DELETE_LIVE),
+    State.DEAD: (sql.PURGE_DEAD, sql.DELETE_DEAD),
+}
+
+
+def _json(ids: list[int]) -> str:
+    return str(ids)  # a list of ints is its own JSON
+
+
+def _fits(ref: _Ref) -> bool:
+    """Say whether the reference can exist: SQLite's integers have 64 bits, and the driver refuses larger ones."""
+    token = ref.token
+    return 0 < ref.job_id <= ID_MAX and (token is None or 0 <= token <= ID_MAX)
+
+
+def _insert_row(queue: str, job: NewJob, now: Micros) -> tuple[object, ...]:
+    (
+        codec,
+        payload,
+        headers,
+        priority,
+        max_attempts,
+        visibility_timeout,
+        base,
+        cap,
+        retention,
+        run_at,
+        is_offset,
+        expires_in,
+    ) = job
+    return (
+        queue,
+        priority,
+        now + run_at if is_offset else run_at,
+        max_attempts,
+        None if expires_in is None else now + expires_in,
+        now,
+        visibility_timeout,
+        base,
+        cap,
+        retention,
+        codec,
+        headers,
+        payload,
+    )
+
+
+def _claimed(queue: str, worker_id: str, now: Micros, row: tuple[Any, ...], token: int) -> JobRow:
+    """Return the record of a picked row as ``sql.CLAIM_TAKE`` leaves it."""
+    (
+        job_id,
+        codec,
+        payload,
+        headers,
+        priority,
+        attempts,
+        max_attempts,
+        created_at,
+        run_at,
+        expires_at,
+        visibility_timeout,
+        base,
+        cap,
+        retention,
+        last_error,
+    ) = row
+    return JobRow(
+        job_id,
+        queue,
+        _PROCESSING,
+        codec,
+        payload,
+        headers,
+        priority,
+        attempts + 1,
+        max_attempts,
+        created_at,
+        run_at,
+        expires_at,
+        visibility_timeout,
+        base,
+        cap,
+        retention,
+        worker_id,
+        now + visibility_timeout,
+        token,
+        last_error,
+        None,
+    )

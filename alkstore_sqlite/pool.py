@@ -1,0 +1,341 @@
+"""Connections: borrowed for each call, shared by threads, never carried into a forked child (S-4)."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Protocol, TypeVar
+
+from alkstore.engine import EngineOptions
+from alkstore.errors import EngineBusyError, EngineUnavailableError, StoreClosedError
+from alkstore_sqlite import fork
+from alkstore_sqlite.errors import is_busy, translate
+from alkstore_sqlite.executor import Units
+from alkstore_sqlite.location import Location
+from alkstore_sqlite.locking import pause
+from alkstore_sqlite.writers import Writers
+
+T = TypeVar("T")
+
+POOL_SIZE: Final = 16
+"""Most connections that a store opens by default: one writes, the others read."""
+
+_WAL_KEPT: Final = 64 * 1024 * 1024
+"""Bytes of the write-ahead log that stay on the disk once it has been worked off, after a long reader held it up."""
+
+
+class Held(Protocol):
+    """What the pool needs of a transaction, which keeps its connection between calls."""
+
+    @property
+    def inside(self) -> threading.Lock:
+        """Held by whoever is inside SQLite with the transaction's connection."""
+        ...
+
+    def rollback(self) -> None:
+        """Roll back, perhaps from another thread than the transaction's own."""
+        ...
+
+    def disown(self) -> None:
+        """In a forked child: refuse use from now on."""
+        ...
+
+    def clear(self) -> bool:
+        """In a forked child: clear the copy of the transaction's state, and say whether that was possible."""
+        ...
+
+
+class _Waiter:
+    """One who waits for a connection, and what he is given."""
+
+    __slots__ = ("may_open", "turn", "units")
+
+    def __init__(self) -> None:
+        self.turn = threading.Lock()
+        self.turn.acquire()
+        self.units: Units | None = None
+        self.may_open = False
+
+
+class Pool:
+    """The connections to one database.
+
+    The one given back last is taken first, so that a lone thread always has the one whose caches are warm. Those who
+    find none wait in the order in which they came.
+    """
+
+    def __init__(self, location: Location, options: EngineOptions, size: int) -> None:
+        self.location: Final = location
+        self.where: Final = location.url
+        self.timeout: Final = options.lock_timeout / 1_000_000
+        self._full: Final = options.durability == "full"
+        self._size: Final = size
+        self._closed = False
+        self._orphaned = location.path is not None and not fork.is_usable(location.path)
+        self._renew()
+        fork.register(self)
+
+    def _renew(self) -> None:
+        """Make whatever threads share: when the pool is made, and anew in a forked child."""
+        self.writers = Writers(self)
+        self._guard = threading.Lock()
+        self._changed = threading.Condition(self._guard)
+        self._idle: list[Units] = []
+        self._open: set[Units] = set()
+        self._opening = 0
+        self._waiting: deque[_Waiter] = deque()
+        self._held: set[Held] = set()
+        self._frozen = False
+        self._out: list[Units] = []
+        self._stopped: list[Held] = []
+
+    # --- borrowing -----------------------------------------------------------------------------------------------
+
+    def take(self) -> Units:
+        """Borrow a connection; raise ``EngineBusyError`` where none comes free in time."""
+        try:
+            return self._idle.pop()  # atomic, and all that a call without contention does
+        except IndexError:
+            return self._take_or_open()
+
+    def give(self, units: Units) -> None:
+        """Give a borrowed connection back."""
+        if self._waiting or self._frozen or self._closed:
+            with self._guard:
+                self._place(units)
+            return
+        self._idle.append(units)
+        # Whoever announced himself before the line above was seen to do so here, or saw the connection there.
+        if self._waiting or self._frozen or self._closed:
+            with self._guard:
+                self._place_idle()
+
+    def discard(self, units: Units) -> None:
+        """Give up a borrowed connection that had better not be used again."""
+        with self._guard:
+            self._open.discard(units)
+            self._offer_place()
+        _close(units)
+
+    def _take_or_open(self) -> Units:
+        with self._guard:
+            self.check_open()
+            if self._idle and not self._frozen:
+                return self._idle.pop()
+            if not self._frozen and not self._waiting and len(self._open) + self._opening < self._size:
+                self._opening += 1
+                waiter = None
+            else:
+                waiter = _Waiter()
+                self._waiting.append(waiter)
+        if waiter is not None:
+            units = self._wait(waiter)
+            if units is not None:
+                return units
+        try:
+            units = Units(self.connect())
+        except BaseException:
+            with self._guard:
+                self._opening -= 1
+                self._offer_place()
+            raise
+        with self._guard:
+            self._opening -= 1
+            self._open.add(units)
+        return units
+
+    def _wait(self, waiter: _Waiter) -> Units | None:
+        """Wait for a connection; ``None`` is the right to open one."""
+        if not waiter.turn.acquire(timeout=self.timeout):
+            with self._guard:
+                if waiter in self._waiting:
+                    self._waiting.remove(waiter)
+                    raise EngineBusyError(
+                        f"{self.where}: no connection came free within {self.timeout:g} s; {self._size} are in use"
+                    )
+        if waiter.units is None and not waiter.may_open:
+            self.check_open()
+        return waiter.units
+
+    # The following are called with the guard held.
+
+    def _place(self, units: Units) -> None:
+        """Put a connection that was given back where it belongs now."""
+        if self._closed:
+            self._open.discard(units)
+            _close(units)
+        elif self._frozen:
+            self._out.append(units)
+        elif self._waiting:
+            waiter = self._waiting.popleft()
+            waiter.units = units
+            waiter.turn.release()
+        else:
+            self._idle.append(units)
+        self._changed.notify_all()
+
+    def _place_idle(self) -> None:
+        for _ in range(len(self._idle)):
+            with contextlib.suppress(IndexError):  # somebody took it just now
+                self._place(self._idle.pop(0))
+
+    def _offer_place(self) -> None:
+        """Let the first who waits open a connection, where there may be one more."""
+        if self._waiting and not self._frozen and len(self._open) + self._opening < self._size:
+            waiter = self._waiting.popleft()
+            waiter.may_open = True
+            self._opening += 1
+            waiter.turn.release()
+        self._changed.notify_all()
+
+    # --- opening -------------------------------------------------------------------------------------------------
+
+    def check_open(self) -> None:
+        """Raise ``StoreClosedError`` once the pool is closed, and refuse what a fork left behind."""
+        if self._closed:
+            raise StoreClosedError(f"the store {self.where} is closed")
+        if self._orphaned:
+            raise EngineUnavailableError(
+                f"{self.where}: this process was forked while a thread of its parent was inside SQLite and couldn't be "
+                f"waited for, so that the database can't be used safely here"
+            )
+
+    def connect(self) -> sqlite3.Connection:
+        """Open a connection and set it up; the errors are alkstore's."""
+        path = self.location.path
+        try:
+            connection = sqlite3.connect(
+                ":memory:" if path is None else path, timeout=0, isolation_level=None, check_same_thread=False
+            )
+            try:
+                if path is not None:
+                    self.patiently(lambda: self._use_wal(connection))
+                self._set_up(connection)
+            except BaseException:
+                connection.close()
+                raise
+        except sqlite3.Error as exc:
+            raise translate(exc, self.where) from exc
+        return connection
+
+    def _use_wal(self, connection: sqlite3.Connection) -> None:
+        mode = connection.execute("PRAGMA journal_mode").fetchone()[0]
+        if mode != "wal":
+            mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        if mode != "wal":
+            raise EngineUnavailableError(
+                f"{self.where}: SQLite can't use its write-ahead log here (it stays with journal mode {mode!r}): the "
+                f"file system must have locks and shared memory, as local ones do"
+            )
+
+    def _set_up(self, connection: sqlite3.Connection) -> None:
+        if self._full:
+            connection.execute("PRAGMA synchronous = FULL")
+            # Where fsync() only reaches the drive's own cache (macOS), ask for more; elsewhere this does nothing.
+            connection.execute("PRAGMA fullfsync = ON")
+            connection.execute("PRAGMA checkpoint_fullfsync = ON")
+        else:
+            connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute(f"PRAGMA journal_size_limit = {_WAL_KEPT}")
+        # An open transaction must not write to the log before its commit: see fork.py.
+        connection.execute("PRAGMA cache_spill = OFF")
+
+    def patiently(self, action: Callable[[], T]) -> T:
+        """Run a short action again while it is refused for a lock, within the lock timeout; the driver's errors bare.
+
+        For what waits seldom and briefly: another process switching to WAL, recovering, or closing the database.
+        """
+        deadline = time.monotonic() + self.timeout
+        while True:
+            try:
+                return action()
+            except sqlite3.OperationalError as exc:
+                if not is_busy(exc) or time.monotonic() >= deadline:
+                    raise
+            self.check_open()
+            pause()
+
+    # --- the life of the engine ----------------------------------------------------------------------------------
+
+    def hold(self, held: Held) -> None:
+        """Note a transaction: its connection is borrowed, and yet nobody is inside SQLite with it between calls."""
+        with self._guard:
+            self._held.add(held)
+            self._changed.notify_all()
+
+    def let_go(self, held: Held) -> None:
+        """Note that a transaction is over."""
+        with self._guard:
+            self._held.discard(held)
+
+    def close(self) -> None:
+        """Close: idle connections now, borrowed ones when they are given back; open transactions are rolled back."""
+        with self._guard:
+            self._closed = True
+            held = list(self._held)
+            self._place_idle()
+            while self._waiting:
+                self._waiting.popleft().turn.release()
+        for transaction in held:
+            transaction.rollback()
+        self.writers.close()
+
+    # --- fork (see fork.py) --------------------------------------------------------------------------------------
+
+    def freeze(self, deadline: float) -> bool:
+        """Keep everybody out of SQLite until ``thaw``, and say whether everybody was out by the deadline."""
+        with self._guard:
+            self._frozen = True
+            self._place_idle()
+            while self._inside() and (left := deadline - time.monotonic()) > 0:
+                self._changed.wait(left)
+            calm = not self._inside()
+            held = list(self._held)
+        for transaction in held:
+            if transaction.inside.acquire(timeout=max(0.0, deadline - time.monotonic())):
+                self._stopped.append(transaction)
+            else:
+                calm = False
+        return calm
+
+    def _inside(self) -> bool:
+        return len(self._open) + self._opening > len(self._out) + len(self._held)
+
+    def thaw(self) -> None:
+        """In the parent, after a fork: go on."""
+        for transaction in self._stopped:
+            transaction.inside.release()
+        with self._guard:
+            self._stopped = []
+            self._frozen = False
+            out, self._out = self._out, []
+            for units in out:
+                self._place(units)
+            for _ in range(len(self._waiting)):
+                self._offer_place()
+
+    def inherit(self, calm: bool) -> None:
+        """In the child, after a fork: leave every inherited connection alone, and start with none (S-4)."""
+        opened, held, writers = list(self._open), list(self._held), self.writers
+        for units in opened:
+            fork.leak(units.connection)
+        for transaction in held:
+            transaction.disown()
+        writers.forget()
+        self._renew()
+        if self.location.path is None:
+            self._closed = True
+        elif opened:
+            usable = calm and all(transaction.clear() for transaction in held)
+            if not (usable and fork.adopt_locks(self.location.path)):
+                self._orphaned = True
+                fork.set_unusable(self.location.path)
+
+
+def _close(units: Units) -> None:
+    with contextlib.suppress(sqlite3.Error):
+        units.connection.close()

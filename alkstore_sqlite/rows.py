@@ -1,0 +1,18 @@
+"""Rows to records, by column name (see ``JobRow``)."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from alkstore.records import JobRow, State
+
+STATES: Final = {state.value: state for state in State}
+
+COLUMNS: Final = JobRow._fields
+"""The order in which ``sql.LIVE_COLUMNS`` and ``sql.DEAD_COLUMNS`` give a row's values; a test holds them to it."""
+
+
+def job_row(values: tuple[Any, ...]) -> JobRow:
+    """Return the record of a row that was selected by ``sql.LIVE_COLUMNS`` or ``sql.DEAD_COLUMNS``."""
+    job_id, queue, state, *rest = values
+    return JobRow(job_id, queue, STATES[state], *rest)

@@ -1,0 +1,318 @@
+"""Every statement of the queue operations, and why the claim reads only what it hands out.
+
+**The claim, and what it doesn't read.** The order of hand-out is priority, then ``run_at``, then id (Q-CLAIM-3). One
+index in that order over all jobs would do, were it not for those that stand in it and can't be handed out yet: with a
+million jobs scheduled for tomorrow at a higher priority, each claim would walk over a million entries. So what can be
+handed out is kept apart from what can't, by a *phase* in the row:
+
+* 0, ready: to be handed out now. Pending and due, or lapsed with budget left; not expired.
+* 1, waiting: will be ready by the passing of time alone. Pending and not yet due, or leased with budget left.
+* 2, last lease: leased, and the budget spent with it. When it lapses, the job is to be buried.
+* 3, past expiry: never handed out again; the sweep comes for it. (A leased job whose expiry passes keeps its phase until
+  its lease has lapsed.)
+
+``next_at`` is when the row is to be looked at again: for a ready job its expiry, for a waiting one the instant at
+which it is due, expires, or has lapsed (``lease_until + 1``, because a claim is valid *while* now <= deadline); else NULL.
+Four partial indexes follow from it: *ready*, *timer* (``next_at``), *last* and *expiry*; a plain ready job is in one of
+them. A claim then is three bounded probes:
+
+1. *Ripen*: rows whose ``next_at`` has come get their new phase, a bounded number per transaction. As long as one is
+   left, nothing is picked, or the order would not be exact.
+2. *Bury*: lapsed last leases go to the dead table, a bounded number, the oldest deadline first (Q-CLAIM-6).
+3. *Pick*: the first n of the ready index.
+
+Phase and ``next_at`` are bookkeeping. Nothing that can be observed (counts, records, refusals) depends on them, and the
+pick checks the instants again: a clock that steps back leaves rows ripened too early, and those must not be handed out
+(Q-CLAIM-4). The rule is written once below, as ``phase_of`` and ``next_of``; whatever changes ``run_at``, ``lease_until``,
+``token`` or ``expires_at`` sets both by it.
+
+**Shapes that SQLite wants.** ``UPDATE ... WHERE id IN (SELECT ... LIMIT n)`` is five times slower at n = 1 than a SELECT
+and an UPDATE by id, and the write lock, held from BEGIN IMMEDIATE on, makes the two as good as one. Lists of ids go in as JSON.
+INDEXED BY makes the plan a matter of these lines and not of statistics: without its index, a statement fails
+rather than walks.
+
+**Locks.** Whatever writes runs between BEGIN IMMEDIATE and COMMIT, so that there is one writer at a time and nothing
+here locks rows. Statements that only read see one snapshot each.
+
+Values are always parameters, numbered. The twin has the same names in the same order.
+"""
+
+from __future__ import annotations
+
+from typing import Final, LiteralString
+
+# --- transactions ------------------------------------------------------------------------------------------------
+
+BEGIN: Final = "BEGIN IMMEDIATE"
+COMMIT: Final = "COMMIT"
+ROLLBACK: Final = "ROLLBACK"
+
+
+# --- the rule ----------------------------------------------------------------------------------------------------
+
+
+def phase_of(run_at: LiteralString, expires_at: LiteralString, now: LiteralString) -> LiteralString:
+    """Return the phase of a job that is pending, or whose lease has lapsed with budget left."""
+    return (
+        "CASE WHEN " + expires_at + " <= " + now + " THEN 3"  # NULL, for ever, is not <=
+        " WHEN " + run_at + " <= " + now + " THEN 0 ELSE 1 END"
+    )  # fmt: skip
+
+
+def next_of(run_at: LiteralString, expires_at: LiteralString, now: LiteralString) -> LiteralString:
+    """Return ``next_at`` for ``phase_of`` the same job."""
+    return (
+        "CASE WHEN " + expires_at + " <= " + now + " THEN NULL"
+        " WHEN " + run_at + " <= " + now + " THEN " + expires_at +
+        " ELSE min(" + run_at + ", coalesce(" + expires_at + ", " + run_at + ")) END"
+    )  # fmt: skip
+
+
+def leased(attempts: LiteralString, lease_until: LiteralString) -> LiteralString:
+    """Return the assignments of phase and ``next_at`` for a job under a lease."""
+    return (
+        "phase = CASE WHEN " + attempts + " < max_attempts THEN 1 ELSE 2 END, "
+        "next_at = CASE WHEN " + attempts + " < max_attempts THEN " + lease_until + " + 1 END"
+    )  # fmt: skip
+
+
+_UNCLAIMED: Final = "token = NULL, lease_until = NULL, worker_id = NULL"
+
+_VALID: Final = "queue = ?1 AND token IS NOT NULL AND lease_until >= ?2"
+"""A valid claim of the queue: the job is processing, and the deadline hasn't passed (J-1)."""
+
+_IDS: Final = "id IN (SELECT value FROM json_each(?1))"
+
+# --- records -----------------------------------------------------------------------------------------------------
+
+LIVE_COLUMNS: Final = (
+    "id, queue, CASE WHEN token IS NULL THEN 'pending' ELSE 'processing' END AS state, codec, payload, headers, "
+    "priority, attempts, max_attempts, created_at, run_at, expires_at, visibility_timeout, backoff_base, backoff_cap, "
+    "retention, worker_id, lease_until, token, last_error, NULL AS died_at"
+)
+DEAD_COLUMNS: Final = (
+    "id, queue, 'dead' AS state, codec, payload, headers, "
+    "priority, attempts, max_attempts, created_at, run_at, expires_at, visibility_timeout, backoff_base, backoff_cap, "
+    "retention, NULL AS worker_id, NULL AS lease_until, NULL AS token, last_error, died_at"
+)
+
+# --- insert (Q-ENQ-1, Q-ENQ-3, O-3) ------------------------------------------------------------------------------
+
+# ?6 is the call's one now. One row per execution: a statement of many rows would save little without a network in
+# between, and could not carry blobs as JSON. The twin takes arrays.
+INSERT: Final = (
+    "INSERT INTO alkstore_jobs (queue, priority, run_at, max_attempts, expires_at, created_at, visibility_timeout, "
+    "backoff_base, backoff_cap, retention, codec, headers, payload, phase, next_at) "
+    "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, "
+    + phase_of("?3", "?5", "?6") + ", " + next_of("?3", "?5", "?6") + ")"
+)  # fmt: skip
+
+# AUTOINCREMENT counts up by one, and the write lock keeps others out: the ids of a batch end here.
+LAST_ID: Final = "SELECT last_insert_rowid()"
+
+# --- claim (Q-CLAIM-2 to Q-CLAIM-6) ------------------------------------------------------------------------------
+
+# Whether there is anything to ripen, and anything to bury: nearly always neither.
+CLAIM_PROBE: Final = (
+    "SELECT EXISTS (SELECT 1 FROM alkstore_jobs INDEXED BY alkstore_jobs_timer WHERE queue = ?1 AND next_at <= ?2), "
+    "EXISTS (SELECT 1 FROM alkstore_jobs INDEXED BY alkstore_jobs_last "
+    "WHERE queue = ?1 AND phase = 2 AND lease_until < ?2)"
+)
+
+CLAIM_DUE: Final = (
+    "SELECT id FROM alkstore_jobs INDEXED BY alkstore_jobs_timer WHERE queue = ?1 AND next_at <= ?2 "
+    "ORDER BY next_at LIMIT ?3"
+)
+
+# Whatever is due is expired, or else pending and due, or lapsed; and a lapsed job was due when it was claimed.
+CLAIM_RIPEN: Final = (
+    "UPDATE alkstore_jobs SET phase = " + phase_of("run_at", "expires_at", "?2") + ", "
+    "next_at = " + next_of("run_at", "expires_at", "?2") + " WHERE " + _IDS
+)  # fmt: skip
+
+CLAIM_SPENT: Final = (
+    "SELECT id FROM alkstore_jobs INDEXED BY alkstore_jobs_last WHERE queue = ?1 AND phase = 2 AND lease_until < ?2 "
+    "ORDER BY lease_until LIMIT ?3"
+)
+
+CLAIM_PICK: Final = (
+    "SELECT id, codec, payload, headers, priority, attempts, max_attempts, created_at, run_at, expires_at, "
+    "visibility_timeout, backoff_base, backoff_cap, retention, last_error "
+    "FROM alkstore_jobs INDEXED BY alkstore_jobs_ready WHERE queue = ?1 AND phase = 0 AND run_at <= ?2 "
+    "AND (lease_until IS NULL OR lease_until < ?2) AND (expires_at IS NULL OR expires_at > ?2) "
+    "ORDER BY priority DESC, run_at, id LIMIT ?3"
+)
+
+# ?2 is the token, ?3 the worker, ?4 now. The twin does pick and take in one statement, for the sake of a round trip.
+CLAIM_TAKE: Final = (
+    "UPDATE alkstore_jobs SET token = ?2, worker_id = ?3, lease_until = ?4 + visibility_timeout, "
+    "attempts = attempts + 1, " + leased("attempts + 1", "?4 + visibility_timeout") + " WHERE id = ?1"
+)  # fmt: skip
+
+# --- one claim (J, Q-8) ------------------------------------------------------------------------------------------
+
+RECALL: Final = "SELECT " + LIVE_COLUMNS + " FROM alkstore_jobs WHERE id = ?2 AND queue = ?1 AND token = ?3"
+
+# Nothing to lock: the transaction that asks has the write lock. The twin locks the row.
+HOLD: Final = "SELECT 1 FROM alkstore_jobs WHERE id = ?3 AND token = ?4 AND " + _VALID
+
+CONCLUDE: Final = "DELETE FROM alkstore_jobs WHERE id = ?2 AND queue = ?1 AND token = ?3"
+
+# --- refusals (J-1, Q-2) -----------------------------------------------------------------------------------------
+
+# Which of many references are valid is asked once, and then acted upon by id: nobody writes in between.
+JUDGE: Final = (
+    "SELECT id, token, attempts >= max_attempts FROM alkstore_jobs "
+    "WHERE " + _VALID + " AND id IN (SELECT value FROM json_each(?3))"
+)  # fmt: skip
+
+ACK_ONE: Final = "DELETE FROM alkstore_jobs WHERE id = ?3 AND token = ?4 AND " + _VALID
+DELETE_LIVE: Final = "DELETE FROM alkstore_jobs WHERE " + _IDS
+
+# ?3 is the extension, NULL for the job's own visibility timeout.
+EXTEND: Final = (
+    "UPDATE alkstore_jobs SET lease_until = ?2 + coalesce(?3, visibility_timeout), "
+    + leased("attempts", "?2 + coalesce(?3, visibility_timeout)")
+    + " WHERE id = ?1 RETURNING lease_until"
+)
+
+# ?3 is the delay, ?4 the error.
+RETRY: Final = (
+    "UPDATE alkstore_jobs SET " + _UNCLAIMED + ", run_at = ?2 + ?3, last_error = coalesce(?4, last_error), "
+    "phase = " + phase_of("?2 + ?3", "expires_at", "?2") + ", "
+    "next_at = " + next_of("?2 + ?3", "expires_at", "?2") + " WHERE id = ?1"
+)  # fmt: skip
+
+# ?3 is the delay, NULL to keep run_at. A kept run_at may lie ahead after a clock was set back: the rule sees to it.
+RELEASE: Final = (
+    "UPDATE alkstore_jobs SET " + _UNCLAIMED + ", run_at = coalesce(?2 + ?3, run_at), attempts = attempts - 1, "
+    "phase = " + phase_of("coalesce(?2 + ?3, run_at)", "expires_at", "?2") + ", "
+    "next_at = " + next_of("coalesce(?2 + ?3, run_at)", "expires_at", "?2") + " WHERE id = ?1"
+)  # fmt: skip
+
+# --- to the dead table and back (J-8, Q-6) -----------------------------------------------------------------------
+
+_KEPT: Final = (
+    "id, queue, priority, run_at, attempts, max_attempts, expires_at, created_at, visibility_timeout, backoff_base, "
+    "backoff_cap, retention, codec, headers, payload"
+)
+
+# ?2 is the error, ?3 now. Insert and delete are one transaction, always: no crash leaves a job twice, or not at all.
+BURY: Final = (
+    "INSERT INTO alkstore_dead_jobs (" + _KEPT + ", last_error, died_at, purge_at) "
+    "SELECT " + _KEPT + ", ?2, ?3, ?3 + retention FROM alkstore_jobs WHERE " + _IDS
+)  # fmt: skip
+BURY_ONE: Final = (
+    "INSERT INTO alkstore_dead_jobs (" + _KEPT + ", last_error, died_at, purge_at) "
+    "SELECT " + _KEPT + ", ?2, ?3, ?3 + retention FROM alkstore_jobs WHERE id = ?1"
+)  # fmt: skip
+DELETE_ONE: Final = "DELETE FROM alkstore_jobs WHERE id = ?1"
+
+REVIVABLE: Final = "SELECT id FROM alkstore_dead_jobs WHERE " + _IDS + " AND queue = ?2 ORDER BY id"
+REVIVE: Final = (
+    "INSERT INTO alkstore_jobs (id, queue, phase, priority, run_at, max_attempts, created_at, visibility_timeout, "
+    "backoff_base, backoff_cap, retention, codec, headers, last_error, payload) "
+    "SELECT id, queue, 0, priority, ?2, max_attempts, created_at, visibility_timeout, "
+    "backoff_base, backoff_cap, retention, codec, headers, last_error, payload FROM alkstore_dead_jobs WHERE " + _IDS
+)
+DELETE_DEAD: Final = "DELETE FROM alkstore_dead_jobs WHERE " + _IDS
+
+# --- by id (Q-3, Q-4, Q-6, Q-8) ----------------------------------------------------------------------------------
+
+CANCELLABLE: Final = "SELECT id FROM alkstore_jobs WHERE " + _IDS + " AND queue = ?2 ORDER BY id"
+
+# One statement over both tables: between two, a job could move and be missed.
+GET: Final = (
+    "SELECT " + LIVE_COLUMNS + " FROM alkstore_jobs WHERE id = ?1 AND (?2 IS NULL OR queue = ?2) "
+    "UNION ALL "
+    "SELECT " + DEAD_COLUMNS + " FROM alkstore_dead_jobs WHERE id = ?1 AND (?2 IS NULL OR queue = ?2)"
+)  # fmt: skip
+
+LIST_PENDING: Final = (
+    "SELECT " + LIVE_COLUMNS + " FROM alkstore_jobs WHERE queue = ?1 AND id > ?2 AND token IS NULL "
+    "ORDER BY id LIMIT ?3"
+)  # fmt: skip
+LIST_PROCESSING: Final = (
+    "SELECT " + LIVE_COLUMNS + " FROM alkstore_jobs WHERE queue = ?1 AND id > ?2 AND token IS NOT NULL "
+    "ORDER BY id LIMIT ?3"
+)  # fmt: skip
+LIST_DEAD: Final = (
+    "SELECT " + DEAD_COLUMNS + " FROM alkstore_dead_jobs WHERE queue = ?1 AND id > ?2 ORDER BY id LIMIT ?3"
+)  # fmt: skip
+LIST_ALL: Final = (
+    "SELECT " + LIVE_COLUMNS + " FROM alkstore_jobs WHERE queue = ?1 AND id > ?2 "
+    "UNION ALL "
+    "SELECT " + DEAD_COLUMNS + " FROM alkstore_dead_jobs WHERE queue = ?1 AND id > ?2 "
+    "ORDER BY id LIMIT ?3"
+)  # fmt: skip
+
+# --- counts (Q-6, Q-8) -------------------------------------------------------------------------------------------
+
+# A walk over the live table that reads the front of each row only: the phases could be counted faster, but what is
+# ripe and not yet ripened would be counted wrong.
+STATS: Final = (
+    "SELECT count(*) FILTER (WHERE token IS NULL AND run_at <= ?2), count(*) FILTER (WHERE token IS NULL AND run_at > ?2), "
+    "count(*) FILTER (WHERE token IS NOT NULL), "
+    "(SELECT count(*) FROM alkstore_dead_jobs INDEXED BY alkstore_dead_jobs_queue WHERE queue = ?1), "
+    "min(run_at) FILTER (WHERE token IS NULL AND run_at <= ?2) FROM alkstore_jobs WHERE queue = ?1"
+)
+
+
+def _names(table: LiteralString, index: LiteralString, condition: LiteralString) -> LiteralString:
+    """Return a walk over an index that starts with the queue, one step per queue rather than per row."""
+    hop = "FROM " + table + " INDEXED BY " + index + " WHERE " + condition
+    return (
+        "SELECT name FROM (WITH RECURSIVE hops (name) AS (SELECT min(queue) " + hop + " UNION ALL "
+        "SELECT (SELECT min(queue) " + hop + " AND queue > hops.name) FROM hops WHERE hops.name IS NOT NULL) "
+        "SELECT name FROM hops WHERE name IS NOT NULL)"
+    )  # fmt: skip
+
+
+# Every live row is in one of the four partial indexes, whatever its phase.
+QUEUES: Final = (
+    _names("alkstore_jobs", "alkstore_jobs_ready", "phase = 0") + " UNION "
+    + _names("alkstore_jobs", "alkstore_jobs_timer", "next_at IS NOT NULL") + " UNION "
+    + _names("alkstore_jobs", "alkstore_jobs_last", "phase = 2") + " UNION "
+    + _names("alkstore_jobs", "alkstore_jobs_expiry", "expires_at IS NOT NULL") + " UNION "
+    + _names("alkstore_dead_jobs", "alkstore_dead_jobs_queue", "1") + " ORDER BY name"
+)  # fmt: skip
+
+# --- sweep and purge (Q-5, Q-6, Z-8) -----------------------------------------------------------------------------
+
+SWEEP_EXPIRED: Final = (
+    "SELECT id FROM alkstore_jobs INDEXED BY alkstore_jobs_expiry WHERE queue = ?1 AND expires_at <= ?2 "
+    "ORDER BY expires_at LIMIT ?3"
+)
+SWEEP_RETIRED: Final = (
+    "SELECT id FROM alkstore_dead_jobs INDEXED BY alkstore_dead_jobs_purge WHERE queue = ?1 AND purge_at <= ?2 "
+    "ORDER BY purge_at LIMIT ?3"
+)
+
+# Through the partial indexes, so that other queues' rows aren't walked over at each batch. The arms don't overlap.
+PURGE_PENDING: Final = (
+    "SELECT id FROM alkstore_jobs INDEXED BY alkstore_jobs_ready WHERE queue = ?1 AND phase = 0 AND token IS NULL "
+    "UNION ALL SELECT id FROM alkstore_jobs INDEXED BY alkstore_jobs_timer "
+    "WHERE queue = ?1 AND next_at IS NOT NULL AND phase = 1 AND token IS NULL "
+    "UNION ALL SELECT id FROM alkstore_jobs INDEXED BY alkstore_jobs_expiry "
+    "WHERE queue = ?1 AND expires_at IS NOT NULL AND phase = 3 AND token IS NULL LIMIT ?2"
+)
+PURGE_PROCESSING: Final = (
+    "SELECT id FROM alkstore_jobs INDEXED BY alkstore_jobs_last WHERE queue = ?1 AND phase = 2 "
+    "UNION ALL SELECT id FROM alkstore_jobs INDEXED BY alkstore_jobs_timer "
+    "WHERE queue = ?1 AND next_at IS NOT NULL AND phase = 1 AND token IS NOT NULL "
+    "UNION ALL SELECT id FROM alkstore_jobs INDEXED BY alkstore_jobs_expiry "
+    "WHERE queue = ?1 AND expires_at IS NOT NULL AND phase = 3 AND token IS NOT NULL "
+    "UNION ALL SELECT id FROM alkstore_jobs INDEXED BY alkstore_jobs_ready "
+    "WHERE queue = ?1 AND phase = 0 AND token IS NOT NULL LIMIT ?2"
+)
+PURGE_DEAD: Final = "SELECT id FROM alkstore_dead_jobs INDEXED BY alkstore_dead_jobs_queue WHERE queue = ?1 LIMIT ?2"
+
+# --- schema (S-2, Z-13) ------------------------------------------------------------------------------------------
+
+SCHEMA_PRESENT: Final = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'alkstore_schema_version'"
+SCHEMA_CREATE: Final = (
+    "CREATE TABLE alkstore_schema_version ("
+    "only_row INTEGER PRIMARY KEY CHECK (only_row = 1), major INTEGER NOT NULL, minor INTEGER NOT NULL)"
+)
+SCHEMA_READ: Final = "SELECT major, minor FROM alkstore_schema_version"
+SCHEMA_WRITE: Final = "INSERT OR REPLACE INTO alkstore_schema_version (only_row, major, minor) VALUES (1, ?1, ?2)"
