@@ -26,8 +26,8 @@ help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 run:  ## Index files with three workers, one of them killed [DIR=directory] [URL=postgresql://...]
-	@.ci/venv $(VENV) $(if $(call given,URL),postgres)
-	@$(PY) examples/index_files.py $(if $(call given,DIR),"$$DIR") $(if $(call given,URL),--url "$$URL")
+	@.ci/venv "$(VENV)" $(if $(and $(call given,URL),$(URL)),postgres)
+	@$(PY) examples/index_files.py $(if $(and $(call given,URL),$(URL)),--url "$$URL") -- $(if $(and $(call given,DIR),$(DIR)),"$$DIR")
 
 test:  ## Run the contract suite on both engines, and all other tests [SCALE=0.1] [WORKERS=2]
 	@.ci/venv $(VENV) dev

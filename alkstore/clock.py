@@ -12,7 +12,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeAlias
 
-from alkstore.errors import ValidationError
+from alkstore.errors import ValidationError, shown
 
 Duration: TypeAlias = timedelta | int | float
 """A ``timedelta``, or a number of seconds."""
@@ -41,8 +41,8 @@ def duration(value: object, name: str, *, positive: bool = False) -> Micros:
         span = value
     elif isinstance(value, bool) or not isinstance(value, int | float):
         raise ValidationError(f"{wanted}, not {type(value).__name__}")
-    elif not math.isfinite(value) if isinstance(value, float) else False:
-        raise ValidationError(f"{wanted}, and finite, not {value!r}")
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise ValidationError(f"{wanted}, and finite, not {value}")
     elif value > LONGEST.total_seconds():
         raise ValidationError(f"{name} must be at most 100 years")
     elif value < 0:
@@ -68,11 +68,15 @@ def instant(value: object, name: str) -> Micros:
     """
     if not isinstance(value, datetime):
         raise ValidationError(f"{name} must be a timezone-aware datetime, not {type(value).__name__}")
-    if value.utcoffset() is None:
-        raise ValidationError(f"{name} must be timezone-aware, and {value!r} has no time zone")
+    try:
+        aware = value.utcoffset() is not None
+    except Exception as exc:
+        raise ValidationError(f"{name} has a time zone that doesn't work: {exc!r}") from exc
+    if not aware:
+        raise ValidationError(f"{name} must be timezone-aware, and {shown(value)} has no time zone")
     micros = (value - EPOCH) // MICROSECOND
     if not 0 <= micros <= _INSTANT_END:
-        raise ValidationError(f"{name} must lie within the years 1970 to 9999, not {value!r}")
+        raise ValidationError(f"{name} must lie within the years 1970 to 9999, not {shown(value)}")
     return micros
 
 

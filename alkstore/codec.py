@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping
 from importlib.metadata import entry_points
 from typing import Final, Protocol, cast, runtime_checkable
 
-from alkstore.errors import PayloadError, ValidationError
-from alkstore.limits import INTEGER_DIGITS, PAYLOAD_DEPTH
+from alkstore.errors import PayloadError, ValidationError, shown
+from alkstore.limits import INTEGER_DIGITS, PAYLOAD_BYTES, PAYLOAD_DEPTH
 from alkstore.names import check_name
 
 GROUP: Final = "alkstore.codecs"
@@ -46,6 +46,10 @@ class Codec(Protocol):
 class JsonCodec:
     """JSON in UTF-8, without what JSON would silently change."""
 
+    def __init__(self, limit: int = PAYLOAD_BYTES) -> None:
+        """Take the limit of an encoded payload, in bytes: one that surely exceeds it isn't walked to its end."""
+        self._limit = limit
+
     @property
     def name(self) -> str:
         """``json``."""
@@ -53,7 +57,7 @@ class JsonCodec:
 
     def encode(self, payload: object) -> bytes:
         """Return the payload as JSON; raise ``PayloadError`` with the path of what JSON can't hold."""
-        _check(payload, (), 0)
+        _check(payload, (), 0, [self._limit])
         try:
             return _ENCODER.encode(payload).encode("utf-8")
         except UnicodeEncodeError:
@@ -92,10 +96,19 @@ class RawCodec:
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 _INTEGER_END: Final = 10**INTEGER_DIGITS
 
+# What people reach for first, by the names of the types, so that nothing is imported for it.
+_HINTS: Final = {
+    "bytes": "; a queue made with codec='raw' takes bytes",
+    "date": "; pass value.isoformat(), or give a codec",
+    "datetime": "; pass value.isoformat(), or give a codec",
+    "Decimal": "; pass str(value), or give a codec",
+    "UUID": "; pass str(value), or give a codec",
+}
+
 Path = tuple[object, ...]
 
 
-def _check(value: object, path: Path, depth: int) -> None:
+def _check(value: object, path: Path, depth: int, room: list[int]) -> None:
     """Refuse, with its path, whatever JSON would lose or change."""
     kind = type(value)
     if kind is str or kind is bool or value is None:
@@ -109,16 +122,28 @@ def _check(value: object, path: Path, depth: int) -> None:
     elif depth >= PAYLOAD_DEPTH:
         raise PayloadError(f"{_spell(path[:3])} is nested deeper than {PAYLOAD_DEPTH} levels, or contains itself")
     elif isinstance(value, dict):
+        _take(room, len(cast(dict[object, object], value)))
         for key, item in cast(dict[object, object], value).items():
             if type(key) is not str:
-                raise PayloadError(f"{_spell(path)} has the key {key!r}: keys must be str, not {type(key).__name__}")
-            _check(item, (*path, key), depth + 1)
+                raise PayloadError(
+                    f"{_spell(path)} has the key {shown(key)}: keys must be str, not {type(key).__name__}"
+                )
+            _check(item, (*path, key), depth + 1, room)
     elif isinstance(value, list | tuple):
+        _take(room, len(cast(list[object], value)))
         for index, item in enumerate(cast(list[object], value)):
-            _check(item, (*path, index), depth + 1)
+            _check(item, (*path, index), depth + 1, room)
     else:
-        hint = "; a queue made with codec='raw' takes bytes" if kind is bytes and not path else ""
+        hint = _HINTS.get(kind.__name__, "")
         raise PayloadError(f"{_spell(path)} is of type {kind.__name__}, which JSON doesn't have{hint}")
+
+
+def _take(room: list[int], items: int) -> None:
+    # Every item takes a byte at least. What holds the same list many times over, and that again, is small in memory and
+    # endless as text: it is refused before it is spelt out.
+    room[0] -= items
+    if room[0] < 0:
+        raise PayloadError("payload is over the limit: it has more items than that has bytes")
 
 
 def _surrogate_path(value: object, path: Path) -> Path | None:
@@ -143,19 +168,16 @@ def _surrogate_path(value: object, path: Path) -> Path | None:
 
 def _spell(path: Path | None) -> str:
     """Spell a path as Python would reach it: ``payload['to'][0]``."""
-    return "payload" + "".join(f"[{_clip(repr(step))}]" for step in path or ())
-
-
-def _clip(text: str) -> str:
-    return text if len(text) <= 80 else text[:77] + "..."
+    return "payload" + "".join(f"[{shown(step)}]" for step in path or ())
 
 
 class Codecs:
     """The codecs that a store knows, by name: the built-in ones, those given to it, and those of entry points."""
 
-    def __init__(self, extra: Iterable[object] = ()) -> None:
-        """Take the codecs of ``open(codecs=...)``; raise ``ValidationError`` for what isn't one."""
-        self._known: dict[str, Codec] = {"json": JsonCodec(), "raw": RawCodec()}
+    def __init__(self, extra: Iterable[object] = (), limit: int = PAYLOAD_BYTES) -> None:
+        """Take the codecs of ``open(codecs=...)`` and the limit of a payload; ``ValidationError`` for what isn't one."""
+        self._known: dict[str, Codec] = {"json": JsonCodec(limit), "raw": RawCodec()}
+        self._unknown: dict[str, str] = {}  # why each isn't
         for codec in extra:
             checked = _checked(codec)
             if checked.name in self._known:
@@ -164,39 +186,60 @@ class Codecs:
             self._known[checked.name] = checked
 
     def choose(self, codec: object) -> Codec:
-        """Return the codec for a handle: by name, by itself, or JSON for ``None``."""
+        """Return the codec for a handle: by name, by itself, or JSON for ``None``; raise ``ValidationError``."""
         if codec is None:
             return self._known["json"]
         if isinstance(codec, str):
-            found = self._find(codec)
-            if found is None:
-                raise ValidationError(f"codec {codec!r} is not known; known are {', '.join(sorted(self._known))}")
-            return found
+            try:
+                return self._find(codec)
+            except LookupError as exc:
+                raise ValidationError(f"{exc.args[0]}; known are {', '.join(sorted(self._known))}") from exc
         chosen = _checked(codec)
-        # Jobs written with it should be readable by this store, whatever handle reads them (Z-10). Where another of the name is
-        # known already, that one reads; what is given to a handle is what it writes with (Q-ENQ-2).
+        # Jobs written with it should be readable by this store, whatever handle reads them (Z-10). Where another of the
+        # name is known already, that one reads; what is given to a handle is what it writes with (Q-ENQ-2).
         self._known.setdefault(chosen.name, chosen)
         return chosen
 
     def decode(self, name: str, data: bytes) -> object:
         """Return the payload; raise ``PayloadError`` where the codec isn't known, or can't decode it."""
-        codec = self._find(name)
-        if codec is None:
-            raise PayloadError(f"payload was written with the codec {name!r}, which is not known here")
+        try:
+            codec = self._find(name)
+        except LookupError as exc:
+            raise PayloadError(f"payload can't be decoded: {exc.args[0]}") from exc
         try:
             return codec.decode(data)
         except PayloadError:
             raise
-        except Exception as exc:  # a codec is anybody's code: whatever it raises, the claim must go on (Q-CLAIM-7)
+        except Exception as exc:
             raise PayloadError(f"payload can't be decoded by the codec {name!r}: {exc!r}") from exc
 
-    def _find(self, name: str) -> Codec | None:
-        found = self._known.get(name)
-        if found is None:
-            for entry in entry_points(group=GROUP, name=name):
-                loaded = entry.load()
-                found = self._known[name] = _checked(loaded() if isinstance(loaded, type) else loaded)
-        return found
+    def _find(self, name: str) -> Codec:
+        """Return the codec of the name, from an entry point where need be; raise ``LookupError``."""
+        if name not in self._known:
+            if name not in self._unknown:
+                self._load(name)
+            if name in self._unknown:
+                raise LookupError(self._unknown[name])
+        return self._known[name]
+
+    def _load(self, name: str) -> None:
+        """Look among the entry points once, and remember what came of it: a queue may hold many such jobs."""
+        claims = {entry.value: entry for entry in entry_points(group=GROUP, name=name)}
+        if len(claims) != 1:
+            found = f"has several claimants ({', '.join(sorted(claims))})" if claims else "is not known"
+            self._unknown[name] = f"codec {name!r} {found}"
+            return
+        try:
+            loaded = next(iter(claims.values())).load()
+            codec = _checked(loaded() if isinstance(loaded, type) else loaded)
+        except Exception as exc:  # noqa: BLE001 - an entry point is anybody's code: it must not end a claim (Q-CLAIM-7)
+            self._unknown[name] = f"codec {name!r} can't be loaded: {exc!r}"
+            return
+        if codec.name == name:
+            self._known[name] = codec
+        else:
+            # What it writes would be stored under the one name and looked for under the other.
+            self._unknown[name] = f"codec {name!r} calls itself {codec.name!r}"
 
 
 def encode(codec: Codec, payload: object, limit: int) -> bytes:
@@ -216,7 +259,7 @@ def encode(codec: Codec, payload: object, limit: int) -> bytes:
 
 def _checked(codec: object) -> Codec:
     if not isinstance(codec, Codec):
-        raise ValidationError(f"codec must have a name, encode() and decode(); {codec!r} has not")
+        raise ValidationError(f"codec must have a name, encode() and decode(); {shown(codec)} has not")
     check_name(codec.name, "codec name")
     return codec
 

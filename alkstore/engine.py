@@ -97,7 +97,10 @@ class Executor(Protocol):
         ...
 
     def recall(self, queue: str, ref: ClaimRef) -> JobRow | None:
-        """Return the job where the claim is its current one, whatever the deadline; a pure read."""
+        """Return the job where the claim is its current one, whatever the deadline; a pure read.
+
+        Here, in ``hold`` and in ``conclude`` a reference without a token names no claim.
+        """
         ...
 
     def hold(self, queue: str, ref: ClaimRef, now: Micros | None) -> bool:
@@ -122,7 +125,8 @@ class Executor(Protocol):
 
         Returns the new deadlines by id. One reference waits for the row where another transaction has it locked. Of
         many, those that are locked may be passed over, so that one open transaction doesn't cost all the others their
-        leases: that a reference is missing from the answer then doesn't prove its claim lost, and it can be asked alone.
+        leases: that a reference is missing from the answer then doesn't prove its claim lost, and it can be asked
+        alone.
         """
         ...
 
@@ -177,19 +181,20 @@ class Executor(Protocol):
         ...
 
 
-class EngineTransaction(Protocol):
-    """One open transaction, used by one thread."""
+class OpenConnection(Protocol):
+    """A connection that operations run on, one after the other, with whatever transaction is open on it."""
 
     @property
     def executor(self) -> Executor:
-        """The operations, within this transaction."""
+        """The operations, on this connection."""
         ...
 
     @property
     def usable(self) -> bool:
-        """Whether the transaction is still open and the database would still take a statement in it (T-5).
+        """Whether the connection is open and the database would take a statement on it now (T-5).
 
-        Known without a round trip. ``False`` once a failed statement aborted it, or something outside ended it.
+        Known without a round trip. ``False`` once a failed statement aborted the transaction, or something outside
+        ended it.
         """
         ...
 
@@ -198,14 +203,6 @@ class EngineTransaction(Protocol):
 
         The cursor is to be read before the transaction ends.
         """
-        ...
-
-    def commit(self) -> None:
-        """Commit, and end the transaction; raise ``OutcomeUnknownError`` where the answer was cut off."""
-        ...
-
-    def rollback(self) -> None:
-        """Roll back, and end the transaction; never raises for a transaction or connection that is gone."""
         ...
 
     def savepoint(self, name: str) -> None:
@@ -218,6 +215,18 @@ class EngineTransaction(Protocol):
 
     def rollback_to_savepoint(self, name: str) -> None:
         """Undo what was done since the savepoint, and drop it; heals a transaction that failed since."""
+        ...
+
+
+class EngineTransaction(OpenConnection, Protocol):
+    """One open transaction of the engine's own, used by one thread."""
+
+    def commit(self) -> None:
+        """Commit, and end the transaction; raise ``OutcomeUnknownError`` where the answer was cut off."""
+        ...
+
+    def rollback(self) -> None:
+        """Roll back, and end the transaction; never raises for a transaction or connection that is gone."""
         ...
 
 

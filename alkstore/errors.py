@@ -26,6 +26,15 @@ those of the application's own SQL in ``tx.execute`` (T-1).
 from __future__ import annotations
 
 
+def shown(value: object) -> str:
+    """Return a value as an error message shows it: its repr, cut short, or its type where it can't be printed."""
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - anybody's __repr__, or an integer past Python's limit for texts
+        return f"that {type(value).__name__}"
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
 class AlkstoreError(Exception):
     """The base of every error that alkstore raises on purpose."""
 

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from alkstore import protocols
 from alkstore.backoff import draw_delay
 from alkstore.clock import SECOND, Duration, Micros, duration, to_datetime
 from alkstore.codec import decode_headers
-from alkstore.errors import AlkstoreError, ClaimLostError, ValidationError
+from alkstore.errors import ClaimLostError, StoreClosedError, TransactionError, ValidationError
 from alkstore.records import BuryRef, ClaimRef, Job, JobRow, ReleaseRef, RetryRef
 from alkstore.session import Session, TransactionSession
 from alkstore.texts import EXHAUSTED, FAILED, error_text
 
 if TYPE_CHECKING:
+    from alkstore.frames import Frame
     from alkstore.transaction import Transaction
 
 _LOG: Final = logging.getLogger("alkstore")
@@ -28,20 +30,36 @@ _LOG: Final = logging.getLogger("alkstore")
 class Claim:
     """What all handles of one claim share: who it is, what is known of it, and whether it was settled."""
 
-    __slots__ = ("deadline", "queue", "ref", "row", "settled", "settled_in", "token")
+    __slots__ = ("_deadlines", "queue", "ref", "row", "settled", "settled_in", "token")
 
     def __init__(self, queue: str, job_id: int, token: int, row: JobRow | None = None) -> None:
         self.queue = queue
         self.ref = ClaimRef(job_id, token)
         self.token = token
         self.row = row
-        self.deadline: Micros | None = None if row is None else row.lease_until
+        self._deadlines: list[tuple[Micros, Frame | None]] = []
         self.settled = False
-        self.settled_in: Transaction | None = None
+        self.settled_in: Frame | None = None
 
-    def settle(self, frame: Transaction | None) -> None:
+    @property
+    def deadline(self) -> Micros | None:
+        """The latest deadline that is known and wasn't rolled back; ``None`` where nothing is known yet."""
+        for deadline, frame in reversed(self._deadlines):
+            if frame is None or not frame.undone:
+                return deadline
+        return None if self.row is None else self.row.lease_until
+
+    def extended(self, deadline: Micros, frame: Frame | None) -> None:
+        """Remember a new deadline, and what would undo it."""
+        if frame is None:
+            self._deadlines.clear()
+        self._deadlines.append((deadline, frame))
+
+    def settle(self, frame: Frame | None) -> None:
         """Remember that the job was acked, retried, failed or released, and what would undo that."""
         self.settled, self.settled_in = True, frame
+        if frame is not None:
+            frame.root.note_settled(self.queue, self.ref.job_id)
 
     @property
     def is_settled(self) -> bool:
@@ -52,12 +70,13 @@ class Claim:
 class JobHandle(protocols.JobHandle):
     """One claim of one job, in a session."""
 
-    __slots__ = ("_claim", "_inside", "_session")
+    __slots__ = ("_claim", "_entered_in", "_inside", "_session")
 
     def __init__(self, session: Session, claim: Claim) -> None:
         self._session = session
         self._claim = claim
         self._inside: Transaction | None = None
+        self._entered_in = 0  # the process that entered the block
 
     def __repr__(self) -> str:
         return f"<JobHandle {self.id} of {self.queue!r}>"
@@ -71,14 +90,15 @@ class JobHandle(protocols.JobHandle):
         if session.store is not self._session.store:
             raise ValidationError("the handle belongs to another store")
 
+    @property
+    def claim(self) -> Claim:
+        """What it shares with the other handles of its claim."""
+        return self._claim
+
     def ref_for(self, queue: str, session: Session) -> ClaimRef | None:
         """Return the claim's reference for ``ack_batch``; ``None`` where it is another queue's (Z-7)."""
         self._check_store(session)
         return self._claim.ref if self._claim.queue == queue else None
-
-    def mark_settled(self, session: Session) -> None:
-        """Remember that the claim was settled from outside, as by ``ack_batch``."""
-        self._claim.settle(session.frame)
 
     # --- what it is ----------------------------------------------------------------------------------------------
 
@@ -103,7 +123,7 @@ class JobHandle(protocols.JobHandle):
         return self._row().attempts
 
     @property
-    def payload(self) -> object:
+    def payload(self) -> Any:
         """The decoded payload."""
         row = self._row()
         return self._session.store.codecs.decode(row.codec, row.payload)
@@ -149,8 +169,6 @@ class JobHandle(protocols.JobHandle):
             session = self._now()
             session.store.check_open()
             claim.row = session.executor().recall(claim.queue, claim.ref)
-            if claim.row is not None and claim.deadline is None:
-                claim.deadline = claim.row.lease_until
         return claim.row
 
     def _now(self) -> Session:
@@ -177,7 +195,7 @@ class JobHandle(protocols.JobHandle):
         moved = session.executor().extend(claim.queue, [claim.ref], extension, store.now())
         if self.id not in moved:
             return False
-        claim.deadline = moved[self.id]
+        claim.extended(moved[self.id], session.frame)
         return True
 
     def retry(self, error: str | BaseException | None = None, delay: Duration | None = None) -> bool:
@@ -230,28 +248,32 @@ class JobHandle(protocols.JobHandle):
     def __enter__(self) -> Self:
         """Begin work that is acked when the block ends well."""
         self._now().store.check_open()
+        self._entered_in = os.getpid()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Ack on success, retry on an exception; leave alone what was settled inside."""
-        if self._claim.is_settled:
-            return
+        if self._claim.is_settled or self._entered_in != os.getpid():
+            return  # settled, or left by a fork's child: the work and its claim are the parent's
         if value is not None:
             self.retry_after(value)
         elif not self.ack():
-            raise self._lost()
+            raise self.lost()
 
     def retry_after(self, error: BaseException) -> None:
         """Retry with the exception's text, and never hide that exception by failing."""
         try:
             self.retry(error)
-        except AlkstoreError:
-            # The job is not lost for it: its claim lapses, and it is claimed again.
+        except StoreClosedError:
+            _LOG.debug("job %d of %r failed as the store was closed", self.id, self.queue)
+        except Exception:  # noqa: BLE001 - whatever fails here, an application's clock= included: the block's own
+            # exception is the one to go up. The job is not lost for it: its claim lapses, and it is claimed again.
             _LOG.warning("job %d of %r failed, and could not be retried", self.id, self.queue, exc_info=True)
 
-    def _lost(self) -> ClaimLostError:
+    def lost(self) -> ClaimLostError:
+        """Return the error to raise where this claim was lost."""
         return ClaimLostError(f"job {self.id} of {self.queue!r}: the claim was lost before the job was acked")
 
     # --- for JobTransaction ---------------------------------------------------------------------------------------
@@ -259,29 +281,44 @@ class JobHandle(protocols.JobHandle):
     def begin_inside(self) -> Transaction:
         """Begin a transaction, hold the claim in it, and bind the handle to it (J-10)."""
         store = self._session.store
+        if self._session.frame is not None:
+            # The claim isn't committed: a transaction of the store's own would not see it, or would wait for it.
+            raise TransactionError(
+                "the handle is bound to an open transaction or a joined connection: work there, and ack in it"
+            )
         transaction = store.transaction()
         transaction.__enter__()
         try:
             if not transaction.executor().hold(self._claim.queue, self._claim.ref, store.now()):
-                raise self._lost()
+                raise self.lost()
         except BaseException:
             transaction.__exit__(*sys.exc_info())
             raise
         self._inside = transaction
         return transaction
 
-    def end_inside(self, transaction: Transaction) -> None:
-        """Ack by the token alone, unless settled inside, and commit (J-10)."""
+    def ack_inside(self, transaction: Transaction) -> bool:
+        """Ack by the token alone, unless the claim was settled inside, by whichever handle or id (J-10, Z-3)."""
         claim = self._claim
-        if not claim.is_settled:
-            if not transaction.executor().conclude(claim.queue, claim.ref):
-                raise self._lost()
-            claim.settle(transaction)
-        transaction.__exit__(None, None, None)
+        if claim.is_settled or transaction.has_settled(claim.queue, claim.ref.job_id):
+            return True
+        if not transaction.executor().conclude(claim.queue, claim.ref):
+            return False
+        claim.settle(transaction)
+        return True
 
     def leave_inside(self) -> None:
         """Bind the handle to its own session again."""
         self._inside = None
+
+
+def note_settled(session: Session, queue: str, job_id: int, handles: Iterable[JobHandle]) -> None:
+    """Remember that a claim was acked from outside, by its id or by these handles of it (Z-3)."""
+    frame = session.frame
+    if frame is not None:
+        frame.root.note_settled(queue, job_id)
+    for handle in handles:
+        handle.claim.settle(frame)
 
 
 class JobTransaction(AbstractContextManager["Transaction"]):
@@ -303,19 +340,27 @@ class JobTransaction(AbstractContextManager["Transaction"]):
         handle, transaction = self._handle, self._transaction
         if transaction is None:
             return
-        if value is None:
-            try:
-                handle.end_inside(transaction)
-            except BaseException as exc:
-                self._undo(handle, transaction, exc)
-                raise
-            handle.leave_inside()
-        else:
-            self._undo(handle, transaction, value)
+        if value is not None:
+            self._undo(handle, transaction, value, retry=True)
+            return
+        try:
+            acked = handle.ack_inside(transaction)
+            if acked:
+                transaction.__exit__(None, None, None)
+        except BaseException as exc:
+            self._undo(handle, transaction, exc, retry=True)
+            raise
+        handle.leave_inside()
+        if not acked:
+            lost = handle.lost()
+            self._undo(handle, transaction, lost, retry=False)  # there is no claim left to retry by
+            raise lost
 
     @staticmethod
-    def _undo(handle: JobHandle, transaction: Transaction, error: BaseException) -> None:
-        transaction.__exit__(type(error), error, error.__traceback__)
-        handle.leave_inside()
-        if not isinstance(error, ClaimLostError):
+    def _undo(handle: JobHandle, transaction: Transaction, error: BaseException, *, retry: bool) -> None:
+        try:
+            transaction.__exit__(type(error), error, error.__traceback__)
+        finally:
+            handle.leave_inside()
+        if retry and transaction.is_of_this_process():  # in a fork's child, the job is the parent's to retry
             handle.retry_after(error)

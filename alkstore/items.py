@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Unpack, cast
 
+from alkstore.errors import shown
 from alkstore.options import JobOptions
 
 
@@ -24,5 +25,5 @@ class Item:
         self.options = cast(Mapping[str, object], options)
 
     def __repr__(self) -> str:
-        given = "".join(f", {key}={value!r}" for key, value in self.options.items())
-        return f"Item({self.payload!r}{given})"
+        given = "".join(f", {key}={shown(value)}" for key, value in self.options.items())
+        return f"Item({shown(self.payload)}{given})"

@@ -9,7 +9,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Final, cast
 
 from alkstore.engine import EngineFactory
-from alkstore.errors import UnknownEngineError, ValidationError
+from alkstore.errors import UnknownEngineError, ValidationError, shown
 
 GROUP: Final = "alkstore.engines"
 """The entry-point group in which a distribution names its engines, by URL scheme."""
@@ -35,7 +35,10 @@ def find_engine(url: object) -> EngineFactory:
     scheme = found.group(1).lower()
     claimants = _claimants(scheme)
     if not claimants:
-        installed = ", ".join(sorted({entry.name for entry in entry_points(group=GROUP)})) or "none"
+        installed = (
+            ", ".join(sorted({entry.name for entry in entry_points(group=GROUP)}))
+            or "none (is alkstore itself installed? pip install)"
+        )
         raise UnknownEngineError(f"no installed engine answers to {scheme!r}; installed are: {installed}")
     if len(claimants) > 1:
         owners = ", ".join(sorted(f"{_owner(entry)} ({entry.value})" for entry in claimants))
@@ -63,7 +66,7 @@ def url_from_environment() -> str:
     """Return ``ALKSTORE_URL``; raise ``ValidationError`` where it isn't set."""
     url = os.environ.get(URL_VARIABLE, "")
     if not url:
-        raise ValidationError(f"no url given, and {URL_VARIABLE} is not set")
+        raise ValidationError(f"no url given, and {URL_VARIABLE} is not set, or empty")
     return url
 
 
@@ -74,7 +77,7 @@ def split_config(config: object) -> tuple[object, dict[str, object]]:
     options: dict[str, object] = {}
     for key, value in cast(Mapping[object, object], config).items():
         if not isinstance(key, str):
-            raise ValidationError(f"config has the key {key!r}: keys must be str")
+            raise ValidationError(f"config has the key {shown(key)}: keys must be str")
         options[key] = value
     if options.get("url") is None:
         raise ValidationError("config has no key 'url'")

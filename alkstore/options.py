@@ -9,7 +9,7 @@ from typing import Final, TypedDict, cast
 
 from alkstore.clock import Duration, Micros, duration, instant, to_timedelta
 from alkstore.codec import encode_headers
-from alkstore.errors import ValidationError
+from alkstore.errors import ValidationError, shown
 from alkstore.limits import (
     BACKOFF_BASE_MAX,
     BACKOFF_CAP_MAX,
@@ -27,7 +27,7 @@ def check_int(value: object, name: str, least: int, most: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise ValidationError(f"{name} must be an int, not {type(value).__name__}")
     if not least <= value <= most:
-        raise ValidationError(f"{name} must be from {least} to {most}, not {value if abs(value) < 10**30 else 'that'}")
+        raise ValidationError(f"{name} must be from {least} to {most}, not {shown(value)}")
     return int(value)
 
 
@@ -43,8 +43,9 @@ class Backoff:
     cap: int = 3600
 
     def __post_init__(self) -> None:
-        check_int(self.base, "backoff base", 1, BACKOFF_BASE_MAX)
-        check_int(self.cap, "backoff cap", 1, BACKOFF_CAP_MAX)
+        # Kept as plain ints, whatever kind of int they are.
+        object.__setattr__(self, "base", check_int(self.base, "backoff base", 1, BACKOFF_BASE_MAX))
+        object.__setattr__(self, "cap", check_int(self.cap, "backoff cap", 1, BACKOFF_CAP_MAX))
 
 
 class QueueFields(TypedDict, total=False):
@@ -74,7 +75,7 @@ class QueueOptions:
     def __post_init__(self) -> None:
         lease = duration(self.visibility_timeout, "visibility_timeout", positive=True)
         object.__setattr__(self, "visibility_timeout", to_timedelta(lease))
-        check_int(self.max_attempts, "max_attempts", 1, MAX_ATTEMPTS_MAX)
+        object.__setattr__(self, "max_attempts", check_int(self.max_attempts, "max_attempts", 1, MAX_ATTEMPTS_MAX))
         if not isinstance(cast(object, self.backoff), Backoff):
             raise ValidationError(f"backoff must be a Backoff, not {type(self.backoff).__name__}")
         if self.dead_letter_retention is not None:
@@ -210,14 +211,14 @@ def _resolve_headers(headers: object) -> str:
     size = 0
     for key, value in cast(Mapping[object, object], headers).items():
         if not isinstance(key, str):
-            raise ValidationError(f"headers must be a mapping of str to str, and has the key {key!r}")
+            raise ValidationError(f"headers must be a mapping of str to str, and has the key {shown(key)}")
         if not isinstance(value, str):
-            raise ValidationError(f"headers[{key!r}] must be a str, not {type(value).__name__}")
+            raise ValidationError(f"headers[{shown(key)}] must be a str, not {type(value).__name__}")
         name, text = str.__str__(key), str.__str__(value)
         try:
             size += len(name.encode()) + len(text.encode())
         except UnicodeEncodeError:
-            raise ValidationError(f"headers[{key!r}] must not contain lone surrogates") from None
+            raise ValidationError(f"headers[{shown(key)}] must not contain lone surrogates") from None
         plain[name] = text
     if len(plain) > HEADER_ENTRIES:
         raise ValidationError(f"headers must have at most {HEADER_ENTRIES} entries, not {len(plain)}")

@@ -54,7 +54,7 @@ class JobHandle(Protocol):
         ...
 
     @property
-    def payload(self) -> object:
+    def payload(self) -> Any:
         """The decoded payload; ``PayloadError`` where it can't be decoded, and ``raw`` has the bytes (Q-CLAIM-7)."""
         ...
 
@@ -90,7 +90,7 @@ class JobHandle(Protocol):
     def heartbeat(self, extend: Duration | None = None) -> bool:
         """Set the deadline to now plus ``extend``, or the job's own ``visibility_timeout`` (J-3).
 
-        Absolute, never added up. Too late is ``False``. ``extend`` is over 0.
+        Absolute, never added up. Too late is ``False``. ``extend`` is over 0, else ``ValidationError`` (Z-1).
         """
         ...
 
@@ -197,7 +197,11 @@ class Queue(Protocol):
         ...
 
     def cancel(self, job_id: int) -> bool:
-        """Delete a pending or processing job; its worker isn't interrupted, but its handle is refused (Q-3)."""
+        """Delete a pending or processing job, and say whether it was there; a dead job is ``False`` (Q-3, Z-7).
+
+        Its worker isn't interrupted, but its handle is refused from then on. Against an open
+        ``handle.transaction()``, the first to commit wins.
+        """
         ...
 
     def get_job(self, job_id: int) -> Job | None:
@@ -207,7 +211,8 @@ class Queue(Protocol):
     def jobs(self, state: State | str | None = None, after: int | None = None, limit: int = 100) -> list[Job]:
         """Return a page of the queue's jobs by id, those with an id over ``after`` (Q-6).
 
-        ``limit`` is at most 10,000; 0 or less is ``[]``.
+        ``state``: only those in it, a ``State`` or its text. ``limit`` is at most 10,000; 0 or less is ``[]``. Raises
+        ``ValidationError`` for anything else.
         """
         ...
 
@@ -231,7 +236,10 @@ class Queue(Protocol):
         ...
 
     def purge(self, state: State | str) -> int:
-        """Delete the queue's rows in the state, and return how many (Q-6); within a transaction, one batch (Z-8)."""
+        """Delete the queue's rows in the state, and return how many (Q-6); within a transaction, one batch (Z-8).
+
+        ``state`` is a ``State`` or its text, without a default; ``ValidationError`` for anything else.
+        """
         ...
 
     def __enter__(self) -> Self:
@@ -261,11 +269,15 @@ class Transaction(Protocol):
         codec: str | Codec | None = None,
         **fields: Unpack[QueueFields],
     ) -> Queue:
-        """Return the same handle as ``store.queue``, bound to this transaction (T-1)."""
+        """Return the same handle as ``store.queue``, bound to this transaction (T-1); raises what that does."""
         ...
 
     def bind(self, handle: JobHandle) -> JobHandle:
-        """Return the handle within this transaction; a refused operation still returns ``False`` there (T-4)."""
+        """Return the handle within this transaction; a refused operation still returns ``False`` there (T-4).
+
+        Raises ``ValidationError`` for another store's handle, and ``TransactionError`` where the transaction can't be
+        used.
+        """
         ...
 
     def execute(self, sql: str, params: Sequence[object] | Mapping[str, object] | None = None) -> Any:
@@ -308,7 +320,11 @@ class Store(Protocol):
         codec: str | Codec | None = None,
         **fields: Unpack[QueueFields],
     ) -> Queue:
-        """Return a handle of the queue, with options given as ``QueueOptions`` or as its fields (O-1); no I/O."""
+        """Return a handle of the queue, with options given as ``QueueOptions`` or as its fields (O-1); no I/O (N-3).
+
+        ``codec``: by name or by itself, JSON by default. Raises ``ValidationError`` for a name, option or codec that
+        can't be (N-1, N-2, O-4).
+        """
         ...
 
     def transaction(self) -> AbstractContextManager[Transaction]:

@@ -10,8 +10,8 @@ from alkstore import protocols
 from alkstore.clock import to_timedelta
 from alkstore.codec import Codec, encode
 from alkstore.engine import Executor, SweepTexts
-from alkstore.errors import ValidationError
-from alkstore.handle import Claim, JobHandle
+from alkstore.errors import ValidationError, shown
+from alkstore.handle import Claim, JobHandle, note_settled
 from alkstore.items import Item
 from alkstore.limits import BURY_PER_CLAIM, ID_MAX, PAGE_MAX, RIPEN_PER_UNIT, SWEEP_BATCH
 from alkstore.names import check_name
@@ -45,7 +45,7 @@ class Queue(protocols.Queue):
         self._options = options
         self._stamps = Stamps.of(options)
         self._codec = codec
-        self._codec_name = codec.name
+        self._codec_name = str.__str__(codec.name)  # plain, whatever kind of str it is
 
     @classmethod
     def make(
@@ -153,25 +153,31 @@ class Queue(protocols.Queue):
         session, store = self._session, self._store
         store.check_open()
         _check_iterable(handles_or_ids, "handles_or_ids", "handles and ids")
-        handles: list[JobHandle] = []
-        refs: dict[ClaimRef, None] = {}  # in order, each once
+        named: dict[int, dict[ClaimRef, list[JobHandle]]] = {}  # by job: what it was named by, in order, each once
         for entry in cast(Iterable[object], handles_or_ids):
             if isinstance(entry, JobHandle):
                 ref = entry.ref_for(self._name, session)
                 if ref is not None:
-                    refs[ref] = None
-                    handles.append(entry)
+                    named.setdefault(ref.job_id, {}).setdefault(ref, []).append(entry)
             elif isinstance(entry, int) and not isinstance(entry, bool):
                 if _exists(entry):
-                    refs[ClaimRef(int(entry), None)] = None
+                    named.setdefault(int(entry), {}).setdefault(ClaimRef(int(entry), None), [])
             else:
                 raise ValidationError(f"handles_or_ids must hold handles and ids, not {type(entry).__name__}")
         executor = session.executor()
-        acked = set(executor.ack(self._name, list(refs), store.now())) if refs else set[int]()
-        for handle in handles:
-            if handle.id in acked:
-                handle.mark_settled(session)
-        return len(acked)
+        count = 0
+        while named:
+            # One round, but for jobs that are named by several claims: which of those it was must be known (Z-3).
+            refs = {job_id: next(iter(ways)) for job_id, ways in named.items()}
+            acked = set(executor.ack(self._name, list(refs.values()), store.now()))
+            count += len(acked)
+            for job_id, ref in refs.items():
+                handles = named[job_id].pop(ref)
+                if job_id in acked:
+                    note_settled(session, self._name, job_id, handles)
+                if job_id in acked or not named[job_id]:
+                    del named[job_id]
+        return count
 
     # --- looking after -------------------------------------------------------------------------------------------
 
@@ -201,7 +207,7 @@ class Queue(protocols.Queue):
         wanted = None if state is None else check_state(state)
         least = 0 if after is None else _check_id(after, "after")
         if isinstance(limit, bool) or not isinstance(cast(object, limit), int) or limit > PAGE_MAX:
-            raise ValidationError(f"limit must be an int of at most {PAGE_MAX}, not {limit!r}")
+            raise ValidationError(f"limit must be an int of at most {PAGE_MAX}, not {shown(limit)}")
         if limit <= 0:
             return []
         executor = self._session.executor()
@@ -275,12 +281,12 @@ def check_state(state: object) -> State:
     try:
         return State(cast(Any, state))
     except ValueError:
-        raise ValidationError(f"state must be one of {', '.join(State)}, not {state!r}") from None
+        raise ValidationError(f"state must be one of {', '.join(State)}, not {shown(state)}") from None
 
 
 def _check_iterable(value: object, name: str, of: str) -> None:
     # A text or a mapping is iterable too, and would become one job a character or a key: surely not what was meant.
-    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+    if isinstance(value, str | bytes | bytearray | memoryview | Mapping) or not isinstance(value, Iterable):
         raise ValidationError(f"{name} must be an iterable of {of}, not {type(cast(object, value)).__name__}")
 
 

@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from alkstore.clock import Micros, to_datetime, to_timedelta
 from alkstore.codec import decode_headers
@@ -179,7 +178,7 @@ class Job:
     _decode: Callable[[str, bytes], object] = field(repr=False, compare=False)
 
     @property
-    def payload(self) -> object:
+    def payload(self) -> Any:
         """The payload, decoded anew at each reading by the codec whose name is stored with it.
 
         Raises ``PayloadError`` where that codec isn't known or can't decode the bytes; ``raw`` has them (Q-CLAIM-7).
@@ -195,7 +194,7 @@ class Job:
             state=row.state,
             raw=row.payload,
             codec=row.codec,
-            headers=MappingProxyType(decode_headers(row.headers)),
+            headers=decode_headers(row.headers),
             priority=row.priority,
             attempts=row.attempts,
             max_attempts=row.max_attempts,

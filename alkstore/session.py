@@ -1,8 +1,8 @@
 """Where a handle's operations run: each by itself, or within a transaction (clauses S-3, T-4, T-5, Z-4).
 
 Queues and job handles are the same objects in and out of a transaction; what differs is the session that they ask for
-an executor. A session checks in the order of Z-1: the store is open (``check``, before the arguments), and then
-(``executor``, after them) that this thread may run here now.
+an executor. The order is that of Z-1: a method asks the store whether it is open, looks at its
+arguments, and then asks the session for the executor, which says whether this thread may run here now.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from alkstore.engine import Executor
 from alkstore.errors import TransactionError
 
 if TYPE_CHECKING:
+    from alkstore.frames import Frame
     from alkstore.store import Store
-    from alkstore.transaction import Transaction
 
 
 class Session(Protocol):
@@ -26,7 +26,7 @@ class Session(Protocol):
         ...
 
     @property
-    def frame(self) -> Transaction | None:
+    def frame(self) -> Frame | None:
         """The innermost transaction or savepoint that a change made now would be undone with; ``None``: none."""
         ...
 
@@ -53,7 +53,7 @@ class AutoSession:
         return self._store
 
     @property
-    def frame(self) -> Transaction | None:
+    def frame(self) -> Frame | None:
         """``None``: what is done here is done."""
         return None
 
@@ -80,7 +80,7 @@ class TransactionSession:
 
     __slots__ = ("_transaction",)
 
-    def __init__(self, transaction: Transaction) -> None:
+    def __init__(self, transaction: Frame) -> None:
         self._transaction = transaction
 
     @property
@@ -89,9 +89,9 @@ class TransactionSession:
         return self._transaction.store
 
     @property
-    def frame(self) -> Transaction | None:
+    def frame(self) -> Frame | None:
         """The innermost savepoint that is open now, or the transaction itself."""
-        return self._transaction.innermost
+        return self._transaction.root.innermost
 
     def executor(self) -> Executor:
         """Return the operations within the transaction; raise ``TransactionError`` where it can't be used."""
@@ -110,7 +110,7 @@ class ClaimSession:
 
     __slots__ = ("_transaction",)
 
-    def __init__(self, transaction: Transaction) -> None:
+    def __init__(self, transaction: Frame) -> None:
         self._transaction = transaction
 
     @property
@@ -119,7 +119,7 @@ class ClaimSession:
         return self._transaction.store
 
     @property
-    def frame(self) -> Transaction | None:
+    def frame(self) -> Frame | None:
         """What a change made now would be undone with."""
         return self._now().frame
 
@@ -132,5 +132,5 @@ class ClaimSession:
         return self
 
     def _now(self) -> Session:
-        store = self._transaction.store
-        return store.auto_session if self._transaction.over else TransactionSession(self._transaction)
+        living = self._transaction.living
+        return self._transaction.store.auto_session if living is None else TransactionSession(living)

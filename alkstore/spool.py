@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Final, Self, cast
 
+from alkstore.errors import StorageFullError
 from alkstore.limits import CHUNK_BYTES, CHUNK_JOBS
 from alkstore.records import NewJob
 
@@ -39,11 +40,17 @@ class Spool:
         self._bytes += len(job.payload)
 
     def _put_away(self) -> None:
+        try:
+            self._spill()
+        except OSError as exc:
+            raise StorageFullError(f"the jobs to enqueue are many, and no temporary file can hold them: {exc}") from exc
+        self._filling = []
+        self._bytes = 0
+
+    def _spill(self) -> None:
         if self._file is None:
             self._file = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115 - closed on leaving
         pickle.dump(self._filling, self._file, protocol=pickle.HIGHEST_PROTOCOL)
-        self._filling = []
-        self._bytes = 0
 
     def __iter__(self) -> Iterator[list[NewJob]]:
         """Give the chunks, in order; again from the start each time."""

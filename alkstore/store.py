@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Final, Self, Unpack, cast
+from typing import Any, Final, Self, Unpack, cast, get_args
 
 from alkstore import opening, protocols
 from alkstore.capabilities import Capabilities
 from alkstore.clock import Duration, Micros, duration, reading, to_datetime
 from alkstore.codec import Codec, Codecs
-from alkstore.engine import Engine, EngineOptions, Executor
-from alkstore.errors import StoreClosedError, ValidationError
+from alkstore.engine import Durability, Engine, EngineOptions, Executor
+from alkstore.errors import StoreClosedError, ValidationError, shown
 from alkstore.limits import PAYLOAD_BYTES
 from alkstore.options import QueueFields, QueueOptions, check_int
 from alkstore.queue import Queue, find_job
@@ -24,7 +25,6 @@ from alkstore.transaction import Transaction
 _PAYLOAD_LIMIT_MAX: Final = (
     512 * 1024 * 1024
 )  # half of what one value may have, on PostgreSQL and in SQLite's default build
-_DURABILITIES: Final = ("full", "relaxed")
 
 
 class Store(protocols.Store):
@@ -73,7 +73,8 @@ class Store(protocols.Store):
         """Return the transaction that this thread has open, if any (T-5)."""
         current: Transaction | None = getattr(self._local, "transaction", None)
         # A child of a fork gets a copy of the parent's: it is the parent's, and refuses use, and isn't in the way here.
-        return current if current is not None and current.of_this_thread else None
+        # One that was ended from another thread is out of the way too.
+        return current if current is not None and current.of_this_thread and not current.over else None
 
     def set_open_transaction(self, transaction: Transaction | None) -> None:
         """Remember the transaction that this thread has open."""
@@ -116,7 +117,9 @@ class Store(protocols.Store):
         """Say how the database is."""
         self.check_open()
         self.auto_session.executor()
-        return self._engine.health()
+        health = self._engine.health()
+        now = self.now()
+        return health if now is None else replace(health, now=to_datetime(now))
 
     def close(self) -> None:
         """Close; a second time does nothing."""
@@ -165,17 +168,19 @@ def open(  # noqa: A001 - alkstore.open is the name that the contract gives it
     factory = opening.find_engine(given)
     if not isinstance(cast(object, migrate), bool):
         raise ValidationError(f"migrate must be a bool, not {type(migrate).__name__}")
-    if durability not in _DURABILITIES:
-        raise ValidationError(f"durability must be 'full' or 'relaxed', not {durability!r}")
-    options = EngineOptions(migrate=migrate, durability=durability, lock_timeout=duration(lock_timeout, "lock_timeout"))
+    if durability not in get_args(Durability):
+        raise ValidationError(f"durability must be 'full' or 'relaxed', not {shown(durability)}")
+    options = EngineOptions(
+        migrate=migrate, durability=cast(Durability, durability), lock_timeout=duration(lock_timeout, "lock_timeout")
+    )
     if clock is not None:
         if not callable(cast(object, clock)):
             raise ValidationError(f"clock must be a callable, not {type(clock).__name__}")
         to_datetime(reading(clock))  # a clock that can't be used is found now, and not in the middle of something
     if isinstance(codecs, str | bytes) or not isinstance(cast(object, codecs), Iterable):
         raise ValidationError(f"codecs must be an iterable of codecs, not {type(codecs).__name__}")
-    known = Codecs(codecs)
     limit = check_int(max_payload, "max_payload", 1, _PAYLOAD_LIMIT_MAX)
+    known = Codecs(codecs, limit)
     return Store(factory(given, options, engine_options), clock=clock, codecs=known, max_payload=limit)
 
 

@@ -17,9 +17,11 @@ from alkstore.errors import (
     EngineError,
     EngineUnavailableError,
     OutcomeUnknownError,
+    PayloadError,
     SchemaError,
     StorageFullError,
     StoreCorruptError,
+    TransactionError,
 )
 
 
@@ -56,7 +58,7 @@ _AGAIN: Final = frozenset({"40001", "40P01"})  # serialisation failure, deadlock
 
 _MEANINGS: Final[dict[str, tuple[type[AlkstoreError], str]]] = {
     "25006": (EngineUnavailableError, "the server takes no writes: it is a standby, or set to read only"),
-    "25P02": (EngineError, "the transaction was aborted by an earlier error"),
+    "25P02": (TransactionError, "the transaction was aborted by an earlier error"),
     "26000": (
         EngineError,
         "a prepared statement is gone: behind a connection pooler, open with prepare_threshold=None",
@@ -64,15 +66,18 @@ _MEANINGS: Final[dict[str, tuple[type[AlkstoreError], str]]] = {
     "3F000": (SchemaError, "the schema is gone; run: python -m alkstore migrate"),
     "40001": (EngineBusyError, "others changed the same rows again and again"),
     "40P01": (EngineBusyError, "others locked the same rows in another order, again and again"),
-    "42501": (EngineError, "the role has not been granted what the store needs"),
+    "42501": (EngineUnavailableError, "the role has not been granted what the store needs"),
     "42703": (SchemaError, "the schema is not what this code needs; run: python -m alkstore migrate"),
     "42883": (SchemaError, "the schema is not what this code needs; run: python -m alkstore migrate"),
     "42P01": (SchemaError, "the schema's tables are gone; run: python -m alkstore migrate"),
     "53100": (StorageFullError, "the server's disk is full"),
-    "53200": (EngineBusyError, "the server is out of memory"),
+    "53200": (EngineUnavailableError, "the server is out of memory"),
+    "54000": (PayloadError, "a value is too large for the server"),
     "53300": (EngineUnavailableError, "the server has no connection to spare"),
     "55P03": (EngineBusyError, "a lock did not come within lock_timeout"),
     "57014": (EngineBusyError, "the statement was cancelled"),
+    "58000": (EngineUnavailableError, "the server's system failed it"),
+    "58030": (EngineUnavailableError, "the server could not read or write its disk"),
     "XX001": (StoreCorruptError, "the server found damaged data"),
     "XX002": (StoreCorruptError, "the server found a damaged index"),
 }

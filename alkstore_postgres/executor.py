@@ -64,26 +64,39 @@ class PostgresExecutor(Executor):
     ) -> ClaimBatch:
         """Claim; first ripen and bury where the statement finds that something must be (Q-CLAIM-2 to Q-CLAIM-6)."""
         parameters: dict[str, object] = {
-            "queue": queue, "worker_id": worker_id, "count": Int8(count), "bury": bury > 0, "now": _int8(now),
+            "queue": queue, "worker_id": worker_id, "count": Int8(count), "now": _int8(now),
         }  # fmt: skip
         answer = self._runner.write(sql.CLAIM, parameters)
         found_at, due, lapsed = answer[0][:3]
         if not due and not lapsed:
             return ClaimBatch(_claimed(answer), False)
+        # One now for all of it, that of the findings: what was enqueued since is not due by it.
+        bounds: dict[str, object] = {"queue": queue, "now": Int8(found_at), "exhausted": exhausted}
+
+        def ready(run: Runner) -> bool:
+            """Ripen and set back as much as one unit may, and say whether more may be left."""
+            limit: dict[str, object] = {**bounds, "limit": Int8(ripen)}
+            return run.write(sql.RIPEN, limit)[0][1] >= ripen or run.write(sql.UNEXPIRE, limit)[0][1] >= ripen
+
+        def ready_alone(run: Runner) -> bool:
+            run.write(sql.LOCK_RIPENING, {"queue": queue})
+            return ready(run)
 
         def work(run: Runner) -> ClaimBatch:
-            # One now for all of it, that of the findings: what was enqueued since is not due by it.
-            bounds: dict[str, object] = {"queue": queue, "now": Int8(found_at), "exhausted": exhausted}
-            if due and run.write(sql.RIPEN, {**bounds, "limit": Int8(ripen)})[0][1] >= ripen:
+            if due and (ready_alone if self._runner.bounded else ready)(run):
                 return ClaimBatch([], True)
-            if lapsed:
+            if lapsed and bury > 0:
                 run.write(sql.BURY_LAPSED, {**bounds, "limit": Int8(bury)})
             # Not looked for again: one claim buries `bury` jobs at most, and leaves the rest to the next one.
-            found = run.write(sql.CLAIM, {**parameters, "now": Int8(found_at), "bury": False})
+            found = run.write(sql.CLAIM_RIPENED, {**parameters, "now": Int8(found_at)})
             # Where somebody else's lock was released meanwhile on a row that is due as well, nothing was picked: what
             # was done is kept, and the next unit sees to that row.
             return ClaimBatch(_claimed(found), found[0][1])
 
+        # Within a transaction that stays open, what others could be handed out must not stay locked: it is readied aside
+        # first. What is left are rows of the transaction's own, or all of them where no connection was free.
+        while due and self._runner.aside(ready_alone):
+            pass
         return self._runner.unit(work)
 
     def recall(self, queue: str, ref: ClaimRef) -> JobRow | None:

@@ -36,6 +36,9 @@ from alkstore.errors import EngineBusyError, EngineUnavailableError, StoreClosed
 from alkstore_postgres import fork
 from alkstore_postgres.location import Location
 
+_GRACE: Final = 0.25
+"""Seconds that ``close`` gives to calls that are under way."""
+
 _MAX_IDLE: Final = 600.0
 """Seconds after which a connection that nobody needed is closed."""
 
@@ -126,6 +129,7 @@ class Pool:
     def _begin(self) -> None:
         # One lock for all of it, held for microseconds: whoever waits for a connection waits at a place of its own.
         self._lock = threading.Lock()
+        self._gone = threading.Condition(self._lock)  # a connection was closed
         self._all: dict[
             Connection, None
         ] = {}  # every open one; a dict, as it keeps its order and is copied in one step
@@ -194,6 +198,11 @@ class Pool:
         if connection.process == os.getpid() and self._drop(connection):
             self._free()
 
+    def has_room(self) -> bool:
+        """Say whether a connection could be had now without waiting for others."""
+        with self._lock:
+            return not self._closed and not self._line and bool(self._idle or self._size < self._location.pool_size)
+
     def _take(self) -> Connection | None:
         """Return an idle connection, or ``None`` for the right to make one."""
         with self._lock:
@@ -254,6 +263,7 @@ class Pool:
         with self._lock:
             counted = connection in self._all
             self._all.pop(connection, None)
+            self._gone.notify_all()
         connection.close()
         return counted
 
@@ -313,7 +323,7 @@ class Pool:
     # --- closing, forking ----------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Close what is idle, send everybody in line away; what is in use is closed when it is given back."""
+        """Close what is idle, send everybody in line away, and cut off what is still in use after a moment (S-3)."""
         with self._lock:
             self._closed = True
             idle, line = list(self._idle), list(self._line)
@@ -323,6 +333,12 @@ class Pool:
                 place.served.set()
         for connection in idle:
             self.discard(connection)
+        with self._lock:
+            # Calls that are nearly done are let through; those that wait, for a lock perhaps, are cut off (S-3).
+            self._gone.wait_for(lambda: not self._all, _GRACE)
+            left = list(self._all)
+        for connection in left:
+            cut(connection)
 
     def descriptors(self) -> list[int]:
         """Return the descriptors of all open connections, for a fork's child."""

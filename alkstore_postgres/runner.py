@@ -13,7 +13,7 @@ from typing import Any, Final, LiteralString, Protocol, TypeAlias, TypeVar
 
 import psycopg
 
-from alkstore.errors import EngineUnavailableError, TransactionError
+from alkstore.errors import EngineUnavailableError, StoreClosedError, TransactionError
 from alkstore_postgres import sql
 from alkstore_postgres.errors import Sent, asks_again, is_lost, translate
 from alkstore_postgres.pool import Connection, Pool, has_ended
@@ -43,8 +43,20 @@ class Runner(Protocol):
         """Run a statement that changes something, and return its rows."""
         ...
 
+    @property
+    def bounded(self) -> bool:
+        """Whether the transaction of a unit ends with it, and its locks with that."""
+        ...
+
     def unit(self, work: Callable[[Runner], T]) -> T:
         """Run several statements in one transaction; ``work`` may be called again, with everything undone."""
+        ...
+
+    def aside(self, work: Callable[[Runner], bool]) -> bool:
+        """Run in a transaction of its own beside the one that is open, committed at once, and return what it does.
+
+        ``False``, without running it, where none is open, or where that would have to wait for a connection.
+        """
         ...
 
 
@@ -69,6 +81,15 @@ class AutoRunner:
         """Run it; once more, on a new connection, where the connection is cut before the COMMIT was sent."""
         return self._run(lambda connection: self._transaction(connection, work), Sent.HARMLESS)
 
+    @property
+    def bounded(self) -> bool:
+        """Its transactions are its own."""
+        return True
+
+    def aside(self, work: Callable[[Runner], bool]) -> bool:  # noqa: ARG002 - see ``Runner``
+        """There is none to be beside."""
+        return False
+
     def _transaction(self, connection: Connection, work: Callable[[Runner], T]) -> T:
         begin(connection)
         result = work(WithinRunner(connection, self._statements))
@@ -86,6 +107,8 @@ class AutoRunner:
                 lost = is_lost(exc, connection)
                 if lost:
                     self._pool.discard(connection)
+                    if self._pool.closed:
+                        raise StoreClosedError("the store was closed before the database had answered") from exc
                     cuts += 1
                     again = sent is Sent.HARMLESS and cuts == 1
                 else:
@@ -113,9 +136,18 @@ class WithinRunner:
 
     write = read
 
+    @property
+    def bounded(self) -> bool:
+        """It is within a unit."""
+        return True
+
     def unit(self, work: Callable[[Runner], T]) -> T:
         """Run within the same transaction."""
         return work(self)
+
+    def aside(self, work: Callable[[Runner], bool]) -> bool:  # noqa: ARG002 - see ``Runner``
+        """It is a unit's, and not asked."""
+        return False
 
 
 def rows(connection: Connection, text: bytes, parameters: Parameters, *, prepare: bool | None = None) -> Rows:

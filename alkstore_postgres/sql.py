@@ -14,9 +14,13 @@ rows for one job. So each row says which of four phases it is in, as far as anyb
 * 3 *past expiry*: never handed out any more; it waits for the sweep. ``next_at`` is NULL.
 
 The claim reads the index of phase 0 and nothing else. What time has changed since is found by ``next_at <= now``, an index
-range that holds just those rows: *ripening* gives them their new phase. A claim never picks while an unlocked row is left
-to ripen, or the order would not be exact; rows locked by others are somebody else's business at that moment anyway. A
-leased job whose expiry passes stays where it is until its lease lapses. Each statement that changes run_at,
+range that holds just those rows: *ripening* gives them their new phase. A claim never picks while a row is left to
+ripen, or the order would not be exact; one session at a time ripens a queue, and the others wait for it. Only rows that
+somebody works on (a lapsed job inside an open ``handle.transaction()``) are passed over. A claim within a transaction that
+stays open has the ripening done aside, on another connection, where one is free: its locks would last until the commit.
+A leased job whose expiry passes stays where it is until its lease lapses. A clock that steps back leaves rows of phase 3
+whose expiry lies ahead again: the claim finds them by an index of that phase, and sets them back.
+Each statement that changes run_at,
 lease_until, token or expires_at sets both columns by the rule (``PENDING_*`` and ``LEASED_*`` below). Nothing that a user sees
 depends on them: ``STATS``, ``GET``, ``LIST`` and the sweep look at the job's own columns, and the claim checks these once
 more, so that a clock which steps back cannot hand out a job that is not due, leased or expired.
@@ -27,7 +31,7 @@ can use it.
 
 **Locks.** READ COMMITTED throughout. Where several rows are locked, a materialised CTE locks them in id order first, and
 re-checks their conditions on the row's latest version; the UPDATE or DELETE then finds them by id. Two such statements
-wait for one another and never deadlock. Statements that pick whatever is there (claim, ripen, sweep, purge) skip
+wait for one another and never deadlock. Statements that pick whatever is there (claim, ripen, sweep) skip
 locked rows instead, and so wait for nobody.
 
 **Plans.** A CTE or ``ARRAY(SELECT ...)`` evaluates its LIMIT once; ``id IN (SELECT ... LIMIT n)`` may be run again for every
@@ -86,6 +90,23 @@ _INTO_DEAD: Final = """
         g.died_at + g.retention
     FROM gone AS g
     RETURNING id"""
+
+# The pick of a claim, but for its last conditions, and what it does to the picked rows.
+_PICK: Final = """
+    SELECT j.id FROM {jobs} AS j
+    WHERE j.queue = %(queue)s::pg_catalog.text AND j.phase = 0 AND j.run_at <= (SELECT now FROM clock)
+      AND (j.lease_until IS NULL OR j.lease_until < (SELECT now FROM clock))
+      AND (j.expires_at IS NULL OR j.expires_at > (SELECT now FROM clock))"""
+_TAKE: Final = """
+    UPDATE {jobs} AS j SET
+        attempts = j.attempts + 1, worker_id = %(worker_id)s::pg_catalog.text,
+        token = pg_catalog.nextval({claim_tokens}::pg_catalog.regclass) * 65536
+            + pg_catalog.floor(pg_catalog.random() * 65536::double precision)::bigint,
+        lease_until = (SELECT now FROM clock) + j.visibility_timeout,
+        phase = CASE WHEN j.attempts + 1 < j.max_attempts THEN 1 ELSE 2 END,
+        next_at = CASE WHEN j.attempts + 1 < j.max_attempts THEN (SELECT now FROM clock) + j.visibility_timeout + 1 END
+    WHERE j.id = ANY (ARRAY(SELECT p.id FROM picked AS p))
+    RETURNING {live}"""
 
 # --- statements --------------------------------------------------------------------------------------------------
 
@@ -169,12 +190,13 @@ ORDER BY p.place
 RETURNING id
 """
 
-# Q-CLAIM-2 to Q-CLAIM-5, the usual case in one statement. `due` and `lapsed` look whether something must be ripened
-# or buried first; if so nothing is picked (the two NOT EXISTS are tested before the scan begins), and the executor does
-# that and comes again. They look for unlocked rows only: what others are at work on doesn't hold anybody up. The answer
-# has one row at least, for the findings. Locks the picked rows, and skips locked ones: two claims never wait for one
-# another. The picked rows' places can't change between the pick and the update, being locked. The update's own order is
-# none, hence the ORDER BY at the end.
+# Q-CLAIM-2 to Q-CLAIM-5, the usual case in one statement. `due`, `lapsed` and `early` look whether something must be
+# ripened, buried or set back first; if so nothing is picked (the NOT EXISTS are tested before the scan begins), and
+# the executor does that and comes again. They don't lock, and so see what another session is just ripening: its rows
+# are locked, but not claimed, and passing over them would hand out others before them (Q-CLAIM-3). The answer has one
+# row at least, for the findings. Locks the picked rows, and skips locked ones: two claims never wait for one another. The
+# picked rows' places can't change between the pick and the update, being locked. The update's own order is none, hence
+# the ORDER BY at the end.
 # A token is the sequence's next value with 16 random bits below: a crash of the server may undo what was committed with
 # `durability="relaxed"`, the advance of the sequence included, and then the bits keep a lost claim's token from fitting
 # its successor's.
@@ -184,36 +206,62 @@ WITH clock AS MATERIALIZED (
 ), due AS MATERIALIZED (
     SELECT j.id FROM {jobs} AS j
     WHERE j.queue = %(queue)s::pg_catalog.text AND j.next_at <= (SELECT now FROM clock)
-    ORDER BY j.next_at LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
+    ORDER BY j.next_at LIMIT 1
 ), lapsed AS MATERIALIZED (
     SELECT j.id FROM {jobs} AS j
-    WHERE %(bury)s::boolean AND j.queue = %(queue)s::pg_catalog.text AND j.phase = 2 AND j.lease_until < (SELECT now FROM clock)
-    ORDER BY j.lease_until LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
-), picked AS MATERIALIZED (
+    WHERE j.queue = %(queue)s::pg_catalog.text AND j.phase = 2 AND j.lease_until < (SELECT now FROM clock)
+    ORDER BY j.lease_until LIMIT 1
+), early AS MATERIALIZED (
     SELECT j.id FROM {jobs} AS j
-    WHERE j.queue = %(queue)s::pg_catalog.text AND j.phase = 0 AND j.run_at <= (SELECT now FROM clock)
-      AND (j.lease_until IS NULL OR j.lease_until < (SELECT now FROM clock))
-      AND (j.expires_at IS NULL OR j.expires_at > (SELECT now FROM clock))
-      AND NOT EXISTS (SELECT FROM due) AND NOT EXISTS (SELECT FROM lapsed)
+    WHERE j.queue = %(queue)s::pg_catalog.text AND j.phase = 3 AND j.expires_at > (SELECT now FROM clock)
+    ORDER BY j.expires_at LIMIT 1
+), picked AS MATERIALIZED (
+{pick}
+      AND NOT EXISTS (SELECT FROM due) AND NOT EXISTS (SELECT FROM lapsed) AND NOT EXISTS (SELECT FROM early)
     ORDER BY j.priority DESC, j.run_at, j.id LIMIT %(count)s::bigint FOR NO KEY UPDATE SKIP LOCKED
 ), claimed AS (
-    UPDATE {jobs} AS j SET
-        attempts = j.attempts + 1, worker_id = %(worker_id)s::pg_catalog.text,
-        token = pg_catalog.nextval({claim_tokens}::pg_catalog.regclass) * 65536
-            + pg_catalog.floor(pg_catalog.random() * 65536::double precision)::bigint,
-        lease_until = (SELECT now FROM clock) + j.visibility_timeout,
-        phase = CASE WHEN j.attempts + 1 < j.max_attempts THEN 1 ELSE 2 END,
-        next_at = CASE WHEN j.attempts + 1 < j.max_attempts THEN (SELECT now FROM clock) + j.visibility_timeout + 1 END
-    WHERE j.id = ANY (ARRAY(SELECT p.id FROM picked AS p))
-    RETURNING {live}
+{take}
 )
-SELECT f.now, f.due, f.lapsed, c.*
+SELECT f.now, f.due OR f.early AS due, f.lapsed, c.*
 FROM (
     SELECT
-        (SELECT now FROM clock) AS now, EXISTS (SELECT FROM due) AS due, EXISTS (SELECT FROM lapsed) AS lapsed
+        (SELECT now FROM clock) AS now, EXISTS (SELECT FROM due) AS due, EXISTS (SELECT FROM lapsed) AS lapsed,
+        EXISTS (SELECT FROM early) AS early
 ) AS f
 LEFT JOIN claimed AS c ON true
 ORDER BY c.priority DESC, c.run_at, c.id
+"""
+
+# The same once that was done, in the same transaction. What is still due and can't be locked is held by somebody who works
+# on it (a lapsed job inside an open transaction, say), and holds nobody up; what is due and can be locked has come
+# free since, and is ripened by the next unit.
+CLAIM_RIPENED: Final[LiteralString] = """
+WITH clock AS MATERIALIZED (
+    SELECT {now} AS now
+), due AS MATERIALIZED (
+    SELECT j.id FROM {jobs} AS j
+    WHERE j.queue = %(queue)s::pg_catalog.text AND j.next_at <= (SELECT now FROM clock)
+    ORDER BY j.next_at LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
+), picked AS MATERIALIZED (
+{pick}
+      AND NOT EXISTS (SELECT FROM due)
+    ORDER BY j.priority DESC, j.run_at, j.id LIMIT %(count)s::bigint FOR NO KEY UPDATE SKIP LOCKED
+), claimed AS (
+{take}
+)
+SELECT f.now, f.due, false AS lapsed, c.*
+FROM (SELECT (SELECT now FROM clock) AS now, EXISTS (SELECT FROM due) AS due) AS f
+LEFT JOIN claimed AS c ON true
+ORDER BY c.priority DESC, c.run_at, c.id
+"""
+
+# One session at a time ripens a queue; the others wait here until it has committed, and then find the rows ready. Without
+# that they would pass over its locked rows and hand out others before them. Held until the transaction ends, which is
+# one bounded unit: whoever holds it waits for nobody (SKIP LOCKED), so that no circle of waiting can close.
+LOCK_RIPENING: Final[LiteralString] = """
+SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended(
+    %(queue)s::pg_catalog.text COLLATE pg_catalog."C", {claim_tokens}::pg_catalog.regclass::pg_catalog.oid::bigint
+)) IS NULL AS locked
 """
 
 # Ripening: gives the rows whose time has come, the earliest first, their new phase. They are pending or lapsed, so that
@@ -235,6 +283,32 @@ WITH clock AS MATERIALIZED (
 SELECT (SELECT now FROM clock) AS now, (SELECT pg_catalog.count(*) FROM ripened) AS moved
 """
 
+# Sets back what was set aside as expired by a clock that has stepped back since: to the phase of a pending job, or of a
+# lease that is valid again (budget was left with it, or the phase would not have been 3).
+UNEXPIRE: Final[LiteralString] = """
+WITH clock AS MATERIALIZED (
+    SELECT {now} AS now
+), picked AS MATERIALIZED (
+    SELECT j.id FROM {jobs} AS j
+    WHERE j.queue = %(queue)s::pg_catalog.text AND j.phase = 3 AND j.expires_at > (SELECT now FROM clock)
+    ORDER BY j.expires_at LIMIT %(limit)s::bigint FOR NO KEY UPDATE SKIP LOCKED
+), back AS (
+    UPDATE {jobs} AS j SET
+        phase = CASE
+            WHEN j.lease_until >= (SELECT now FROM clock) OR j.lease_until IS NULL AND j.run_at > (SELECT now FROM clock) THEN 1
+            ELSE 0
+        END,
+        next_at = CASE
+            WHEN j.lease_until >= (SELECT now FROM clock) THEN j.lease_until + 1
+            WHEN j.lease_until IS NULL AND j.run_at > (SELECT now FROM clock) THEN least(j.run_at, j.expires_at)
+            ELSE j.expires_at
+        END
+    WHERE j.id = ANY (ARRAY(SELECT p.id FROM picked AS p))
+    RETURNING j.id
+)
+SELECT (SELECT now FROM clock) AS now, (SELECT pg_catalog.count(*) FROM back) AS moved
+"""
+
 # Q-CLAIM-6: moves lapsed jobs whose budget is spent to the dead table, the oldest deadline first.
 BURY_LAPSED: Final[LiteralString] = """
 WITH clock AS MATERIALIZED (
@@ -254,23 +328,23 @@ WITH clock AS MATERIALIZED (
 # Q-8: the job of a claim that is current, whatever its deadline.
 RECALL: Final[LiteralString] = """
 SELECT {live} FROM {jobs} AS j
-WHERE j.id = %(id)s::bigint AND j.queue = %(queue)s::pg_catalog.text AND j.token IS NOT NULL
-  AND (%(token)s::bigint IS NULL OR j.token = %(token)s::bigint)
+WHERE j.id = %(id)s::bigint AND j.queue = %(queue)s::pg_catalog.text
+  AND j.token = %(token)s::bigint
 """
 
 # J-10: locks the row until the transaction ends, so that nobody can reclaim it. Waits for a lock.
 HOLD: Final[LiteralString] = """
 SELECT j.id FROM {jobs} AS j
 WHERE j.id = %(id)s::bigint AND j.queue = %(queue)s::pg_catalog.text AND j.lease_until >= {now}
-  AND (%(token)s::bigint IS NULL OR j.token = %(token)s::bigint)
+  AND j.token = %(token)s::bigint
 FOR UPDATE
 """
 
 # J-10: the final ack, judged by the token alone.
 CONCLUDE: Final[LiteralString] = """
 DELETE FROM {jobs} AS j
-WHERE j.id = %(id)s::bigint AND j.queue = %(queue)s::pg_catalog.text AND j.token IS NOT NULL
-  AND (%(token)s::bigint IS NULL OR j.token = %(token)s::bigint)
+WHERE j.id = %(id)s::bigint AND j.queue = %(queue)s::pg_catalog.text
+  AND j.token = %(token)s::bigint
 RETURNING j.id
 """
 
@@ -545,46 +619,51 @@ RETURNING id
 """
 
 # Q-6: deletes pending or (held) processing jobs. One branch per phase, as each has an index of its own; the LIMIT at the
-# end stops them as soon as it has enough, so that no branch locks more. Skips locked rows.
+# end stops them as soon as it has enough. Locks what they found in id order, and waits for locks: a purge that passed over
+# a job in somebody's open transaction would leave it behind and say nothing.
 PURGE_LIVE: Final[LiteralString] = """
 WITH ready AS (
     SELECT j.id FROM {jobs} AS j
     WHERE j.queue = %(queue)s::pg_catalog.text AND j.phase = 0 AND (j.token IS NOT NULL) = %(held)s::boolean
-    LIMIT %(limit)s::bigint FOR UPDATE SKIP LOCKED
+    LIMIT %(limit)s::bigint
 ), waiting AS (
     SELECT j.id FROM {jobs} AS j
     WHERE j.queue = %(queue)s::pg_catalog.text AND j.phase = 1 AND j.next_at IS NOT NULL
       AND (j.token IS NOT NULL) = %(held)s::boolean
-    LIMIT %(limit)s::bigint FOR UPDATE SKIP LOCKED
+    LIMIT %(limit)s::bigint
 ), last_lease AS (
     SELECT j.id FROM {jobs} AS j
     WHERE j.queue = %(queue)s::pg_catalog.text AND j.phase = 2 AND %(held)s::boolean
-    LIMIT %(limit)s::bigint FOR UPDATE SKIP LOCKED
+    LIMIT %(limit)s::bigint
 ), past_expiry AS (
     SELECT j.id FROM {jobs} AS j
     WHERE j.queue = %(queue)s::pg_catalog.text AND j.phase = 3 AND j.expires_at IS NOT NULL
       AND (j.token IS NOT NULL) = %(held)s::boolean
-    LIMIT %(limit)s::bigint FOR UPDATE SKIP LOCKED
+    LIMIT %(limit)s::bigint
+), locked AS MATERIALIZED (
+    SELECT j.id FROM {jobs} AS j
+    WHERE j.id = ANY (ARRAY(
+        SELECT a.id FROM (
+            SELECT r.id FROM ready AS r
+            UNION ALL SELECT w.id FROM waiting AS w
+            UNION ALL SELECT l.id FROM last_lease AS l
+            UNION ALL SELECT x.id FROM past_expiry AS x
+        ) AS a
+        LIMIT %(limit)s::bigint
+    )) AND (j.token IS NOT NULL) = %(held)s::boolean
+    ORDER BY j.id FOR UPDATE
 )
 DELETE FROM {jobs} AS j
-WHERE j.id = ANY (ARRAY(
-    SELECT a.id FROM (
-        SELECT r.id FROM ready AS r
-        UNION ALL SELECT w.id FROM waiting AS w
-        UNION ALL SELECT l.id FROM last_lease AS l
-        UNION ALL SELECT x.id FROM past_expiry AS x
-    ) AS a
-    LIMIT %(limit)s::bigint
-))
+WHERE j.id = ANY (ARRAY(SELECT l.id FROM locked AS l))
 RETURNING j.id
 """
 
-# Q-6: deletes dead jobs. Skips locked rows.
+# Q-6: deletes dead jobs. Locks in id order, and waits for locks.
 PURGE_DEAD: Final[LiteralString] = """
 WITH picked AS MATERIALIZED (
     SELECT d.id FROM {dead_jobs} AS d
     WHERE d.queue = %(queue)s::pg_catalog.text
-    ORDER BY d.id LIMIT %(limit)s::bigint FOR UPDATE SKIP LOCKED
+    ORDER BY d.id LIMIT %(limit)s::bigint FOR UPDATE
 )
 DELETE FROM {dead_jobs} AS d
 WHERE d.id = ANY (ARRAY(SELECT p.id FROM picked AS p))
@@ -669,6 +748,10 @@ class Statements:
             "leased_phase": sql.SQL(_LEASED_PHASE),
             "leased_next": sql.SQL(_LEASED_NEXT),
         }
+        fragments["pick"] = sql.SQL(_PICK).format(jobs=fragments["jobs"])
+        fragments["take"] = sql.SQL(_TAKE).format(
+            jobs=fragments["jobs"], claim_tokens=fragments["claim_tokens"], live=fragments["live"]
+        )
         fragments["into_dead"] = sql.SQL(_INTO_DEAD).format(dead_jobs=fragments["dead_jobs"])
         self._fragments = fragments
         self._composed: dict[str, bytes] = {}

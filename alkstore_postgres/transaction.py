@@ -11,12 +11,12 @@ from psycopg import sql as composing
 from psycopg.pq import TransactionStatus
 
 from alkstore.engine import EngineTransaction
-from alkstore.errors import TransactionError
+from alkstore.errors import StoreClosedError, TransactionError
 from alkstore_postgres import sql
 from alkstore_postgres.errors import Sent, is_lost, translate
 from alkstore_postgres.executor import PostgresExecutor
 from alkstore_postgres.pool import UNPLANNED, Connection, Pool, cut
-from alkstore_postgres.runner import Parameters, Rows, Runner, begin, commit, rows
+from alkstore_postgres.runner import AutoRunner, Parameters, Rows, Runner, begin, commit, rows
 
 T = TypeVar("T")
 
@@ -36,6 +36,7 @@ class PostgresTransaction(EngineTransaction):
         self._over = False
         self._ending = False
         self._planning_is_ours = True
+        self._planning_at: dict[str, bool] = {}  # at each savepoint
         self._connection = self._begin()
         self._executor = PostgresExecutor(self)
 
@@ -81,9 +82,24 @@ class PostgresTransaction(EngineTransaction):
 
     write = read
 
+    @property
+    def bounded(self) -> bool:
+        """Its locks last until the application ends it."""
+        return False
+
     def unit(self, work: Callable[[Runner], T]) -> T:
         """Run within this transaction (see ``Runner``)."""
         return work(self)
+
+    def aside(self, work: Callable[[Runner], bool]) -> bool:
+        """Run in a transaction of its own, on a connection that is free or can be made; ``False`` where none is.
+
+        It must not wait for a connection: those may all be in transactions that wait for one like this.
+        """
+        self._check()
+        if not self._pool.has_room():
+            return False
+        return AutoRunner(self._pool, self._statements).unit(work)
 
     def execute(self, sql: str, params: Sequence[object] | Mapping[str, object] | None) -> psycopg.Cursor[Any]:
         """Run the application's own statement, planned by its own settings; the driver's errors come out bare (T-1)."""
@@ -92,10 +108,16 @@ class PostgresTransaction(EngineTransaction):
             self._control(UNPLANNED)
             self._planning_is_ours = False
         # The application's own words, whatever they are; the driver asks for a literal to keep others from being careless.
-        return self._connection.execute(cast(LiteralString, sql), params)
+        try:
+            return self._connection.execute(cast(LiteralString, sql), params)
+        except psycopg.Error as exc:
+            if self._pool.closed and is_lost(exc, self._connection):
+                raise StoreClosedError("the store was closed, and the transaction was rolled back") from exc
+            raise
 
     def savepoint(self, name: str) -> None:
         """Set a savepoint."""
+        self._planning_at[name] = self._planning_is_ours
         self._control(composing.SQL("SAVEPOINT {}").format(composing.Identifier(name)))
 
     def release_savepoint(self, name: str) -> None:
@@ -108,7 +130,8 @@ class PostgresTransaction(EngineTransaction):
         if self._over or self._process != os.getpid() or self._connection.closed:
             raise TransactionError("the transaction is over")
         self._run(composing.SQL("ROLLBACK TO SAVEPOINT {0}; RELEASE SAVEPOINT {0}").format(known))
-        self._planning_is_ours = True  # maybe: what the application set since, it set for the savepoint
+        # What was SET LOCAL since the savepoint is undone with it, and what was before is not.
+        self._planning_is_ours = self._planning_at.get(name, self._planning_is_ours)
 
     def _control(self, statement: LiteralString | composing.Composed) -> None:
         self._check()
@@ -124,6 +147,8 @@ class PostgresTransaction(EngineTransaction):
         lost = is_lost(exc, self._connection)
         if lost:
             self._connection.close()
+            if self._pool.closed:
+                return StoreClosedError("the store was closed, and the transaction was rolled back")
         return translate(exc, Sent.HARMLESS, lost=lost)
 
     def _check(self) -> None:

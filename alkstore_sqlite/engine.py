@@ -15,7 +15,7 @@ from alkstore.errors import EngineUnavailableError, ValidationError
 from alkstore.options import check_int
 from alkstore.records import Health
 from alkstore_sqlite import schema, sql
-from alkstore_sqlite.errors import is_busy, is_lasting, translate
+from alkstore_sqlite.errors import DRIVER_ERRORS, is_busy, is_lasting
 from alkstore_sqlite.executor import Units
 from alkstore_sqlite.location import parse
 from alkstore_sqlite.operations import Operations
@@ -43,9 +43,16 @@ def open_engine(url: str, options: EngineOptions, extra: Mapping[str, object]) -
         )
     if location.path is not None:
         _look_at_place(location.path, location.url, migrate=options.migrate)
-    pool = Pool(location, options, size)
+
+    def admit(connection: sqlite3.Connection) -> None:
+        # Before the first connection switches the file to its write-ahead log: what is refused is left as it was.
+        version = pool.patiently(lambda: schema.read_version(connection))
+        if not schema.is_current(version, pool.where) and not options.migrate:
+            raise schema.refuse(version, pool.where)
+
+    pool = Pool(location, options, size, admit)
     try:
-        _ready_schema(pool, migrate=options.migrate)
+        _ready_schema(pool)
     except BaseException:
         pool.close()
         raise
@@ -79,7 +86,7 @@ def _look_at_place(path: str, where: str, *, migrate: bool) -> None:
         raise schema.refuse(None, where)
 
 
-def _ready_schema(pool: Pool, *, migrate: bool) -> None:
+def _ready_schema(pool: Pool) -> None:
     units = pool.take()
     connection = units.connection
 
@@ -92,11 +99,9 @@ def _ready_schema(pool: Pool, *, migrate: bool) -> None:
     try:
         version = pool.patiently(lambda: schema.read_version(connection))
         if not schema.is_current(version, pool.where):
-            if not migrate:
-                raise schema.refuse(version, pool.where)
             schema.migrate(connection, pool.where, begin, commit)
-    except sqlite3.Error as exc:
-        raise translate(exc, pool.where) from exc
+    except DRIVER_ERRORS as exc:
+        raise pool.failure(exc) from exc
     finally:
         pool.give(units)
 
@@ -117,21 +122,21 @@ class AutoCommit(Operations):
         """Run a unit that is one SELECT, which is a snapshot of its own."""
         try:
             return self._read_once(unit, *args, **kwargs)
-        except sqlite3.Error as exc:
+        except DRIVER_ERRORS as exc:
             if not is_busy(exc):
-                raise translate(exc, self._pool.where) from exc
+                raise self._pool.failure(exc) from exc
         # Another process recovers or closes the database, which is when WAL's readers are refused.
         try:
             return self._pool.patiently(lambda: self._read_once(unit, *args, **kwargs))
-        except sqlite3.Error as exc:
-            raise translate(exc, self._pool.where) from exc
+        except DRIVER_ERRORS as exc:
+            raise self._pool.failure(exc) from exc
 
     def _read_once(self, unit: Callable[Concatenate[Units, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         pool = self._pool
         units = pool.take()
         try:
             result = unit(units, *args, **kwargs)
-        except sqlite3.Error as exc:
+        except DRIVER_ERRORS as exc:
             (pool.discard if is_lasting(exc) else pool.give)(units)
             raise
         except BaseException:
@@ -146,9 +151,9 @@ class AutoCommit(Operations):
         units = writers.begin()
         try:
             result = unit(units, *args, **kwargs)
-        except (sqlite3.Error, OverflowError) as exc:
+        except DRIVER_ERRORS as exc:
             writers.abandon(units, keep=not is_lasting(exc))
-            raise translate(exc, self._pool.where) from exc
+            raise self._pool.failure(exc) from exc
         except BaseException:
             writers.abandon(units)
             raise
@@ -212,6 +217,8 @@ class SqliteEngine:
             return Path(path + "-wal").stat().st_size
         except FileNotFoundError:
             return 0
+        except OSError:
+            return None  # a folder that may not be looked into
 
 
 def _read_version(units: Units) -> schema.Version | None:

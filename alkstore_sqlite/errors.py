@@ -43,7 +43,7 @@ _CLASSES: Final[dict[int, type[EngineError]]] = {
     sqlite3.SQLITE_IOERR: EngineUnavailableError,
     sqlite3.SQLITE_NOMEM: EngineUnavailableError,
     sqlite3.SQLITE_NOLFS: EngineUnavailableError,
-    sqlite3.SQLITE_INTERRUPT: EngineUnavailableError,
+    sqlite3.SQLITE_INTERRUPT: EngineBusyError,  # cancelled: nothing happened, and it may be tried again
 }
 
 _HINTS: Final = {
@@ -64,8 +64,14 @@ _LASTING: Final = frozenset(
 )
 
 
+DRIVER_ERRORS: Final = (sqlite3.Error, OverflowError, MemoryError)
+"""What the driver raises: for a value that SQLite can't hold, and for SQLITE_NOMEM, Python's own exceptions."""
+
+
 def primary_code(exc: BaseException) -> int | None:
     """Return the primary result code, or ``None`` for an error that the driver raised by itself."""
+    if isinstance(exc, MemoryError):
+        return sqlite3.SQLITE_NOMEM
     code: int | None = getattr(exc, "sqlite_errorcode", None)
     return None if code is None else code & 0xFF
 
@@ -78,6 +84,11 @@ def is_busy(exc: BaseException) -> bool:
 def is_stale(exc: BaseException) -> bool:
     """Say whether the connection itself still reads an old snapshot, so that trying again on it makes no sense."""
     return getattr(exc, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY_SNAPSHOT
+
+
+def is_cut(exc: BaseException) -> bool:
+    """Say whether the error is what closing a connection beneath its user looks like to him."""
+    return primary_code(exc) in (sqlite3.SQLITE_INTERRUPT, None) and isinstance(exc, sqlite3.Error)
 
 
 def is_lasting(exc: BaseException) -> bool:
@@ -109,4 +120,4 @@ def translate(exc: Exception, where: str, *, at_commit: bool = False) -> Alkstor
 
 def _spell(exc: Exception) -> str:
     name: str | None = getattr(exc, "sqlite_errorname", None)
-    return f"{exc} ({name})" if name else str(exc)
+    return f"{exc} ({name})" if name else str(exc) or type(exc).__name__

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from collections.abc import Sequence
 from itertools import repeat
@@ -56,6 +57,11 @@ class Units:
         self.execute: Final = connection.execute
         self.executemany: Final = connection.executemany
 
+    def interrupt(self) -> None:
+        """Have the statement that runs on the connection, if any, stop; from another thread."""
+        with contextlib.suppress(sqlite3.ProgrammingError):  # it is closed
+            self.connection.interrupt()
+
     def insert(self, queue: str, jobs: Sequence[NewJob], now: Micros | None) -> list[int]:
         """Insert (Q-ENQ-1, Q-ENQ-3)."""
         created_at = host_now() if now is None else now
@@ -74,11 +80,15 @@ class Units:
         if now is None:
             now = host_now()
         execute = self.execute
-        due, spent = execute(sql.CLAIM_PROBE, (queue, now)).fetchone()
-        if due:
-            execute(sql.CLAIM_RIPEN, (_json(self._ids(sql.CLAIM_DUE, queue, now, ripen)), now))
-            # Ripening makes nothing due that wasn't: whatever is due now was left over.
-            if execute(sql.CLAIM_PROBE, (queue, now)).fetchone()[0]:
+        due, spent, early = execute(sql.CLAIM_PROBE, (queue, now)).fetchone()
+        if due or early:
+            if due:
+                execute(sql.CLAIM_RIPEN, (_json(self._ids(sql.CLAIM_DUE, queue, now, ripen)), now))
+            if early:
+                execute(sql.CLAIM_UNEXPIRE, (_json(self._ids(sql.CLAIM_EARLY, queue, now, ripen)), now))
+            # Neither makes work for the other: whatever the probe finds now was left over.
+            due, _, early = execute(sql.CLAIM_PROBE, (queue, now)).fetchone()
+            if due or early:
                 return ClaimBatch([], True)
         if spent:
             self._move(self._ids(sql.CLAIM_SPENT, queue, now, bury), exhausted, now)
@@ -86,11 +96,11 @@ class Units:
             picked = execute(sql.CLAIM_PICK, (queue, now, 1)).fetchone()
             if picked is None:
                 return ClaimBatch([], False)
-            token = int.from_bytes(urandom(8)) >> 1
+            token = int.from_bytes(urandom(8)) >> 1 or 1  # 0 would be none
             execute(sql.CLAIM_TAKE, (picked[0], token, worker_id, now))
             return ClaimBatch([_claimed(queue, worker_id, now, picked, token)], False)
         rows = execute(sql.CLAIM_PICK, (queue, now, count)).fetchall()
-        tokens = [bits >> 1 for bits in unpack(f"={len(rows)}Q", urandom(8 * len(rows)))]
+        tokens = [bits >> 1 or 1 for bits in unpack(f"={len(rows)}Q", urandom(8 * len(rows)))]
         # By id: rows that were enqueued together lie together.
         taken = sorted(zip([row[0] for row in rows], tokens, repeat(worker_id), repeat(now)))
         self.executemany(sql.CLAIM_TAKE, taken)
@@ -182,7 +192,7 @@ class Units:
 
     def list(self, queue: str, state: State | None, after: int, limit: int) -> list[JobRow]:
         """Read a page (Q-6)."""
-        if after >= ID_MAX:
+        if after >= ID_MAX or limit <= 0:
             return []
         statement = sql.LIST_ALL if state is None else _LISTS[state]
         return [job_row(row) for row in self.execute(statement, (queue, max(after, 0), limit))]
@@ -243,8 +253,8 @@ class Units:
                 found[job_id] = (token, spent)
         valid: dict[int, tuple[R, bool]] = {}
         for ref in refs:
-            token, spent = found.get(ref.job_id, (-1, 0))
-            if token >= 0 and (ref.token is None or ref.token == token):
+            token, spent = found.get(ref.job_id, (0, 0))
+            if token > 0 and (ref.token is None or ref.token == token):
                 valid.setdefault(ref.job_id, (ref, bool(spent)))
         return [valid[job_id] for job_id in sorted(valid)]
 
@@ -276,9 +286,9 @@ def _json(ids: list[int]) -> str:
 
 
 def _fits(ref: _Ref) -> bool:
-    """Say whether the reference can exist: SQLite's integers have 64 bits, and the driver refuses larger ones."""
+    """Say whether the reference can exist: ids and tokens start at 1, and the driver refuses what 64 bits can't hold."""
     token = ref.token
-    return 0 < ref.job_id <= ID_MAX and (token is None or 0 <= token <= ID_MAX)
+    return 0 < ref.job_id <= ID_MAX and (token is None or 0 < token <= ID_MAX)
 
 
 def _insert_row(queue: str, job: NewJob, now: Micros) -> tuple[object, ...]:

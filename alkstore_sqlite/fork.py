@@ -25,7 +25,9 @@ end, between the fork and the lock. It usually takes a fraction of a millisecond
 What stays open: connections to the same file that other code of the process has (an application's own) are not
 ours to hold still. Where they are idle at the fork, all is well: their locks are taken like ours, at the fork or when a
 store is opened in the child. A transaction that is open on one of them keeps the child from writing. Where a thread
-can't be got out of SQLite in time, the child's store refuses use and says why, rather than risk the file.
+can't be got out of SQLite in time, the child's store refuses use and says why, rather than risk the file. A child that
+closes descriptors which it doesn't know, as daemons do, closes those that the locks hang on: it has to open its store
+after that, and its parent must not have had one open at the fork.
 """
 
 from __future__ import annotations
@@ -85,6 +87,8 @@ class _Forks:
         self.frozen: dict[Forkable, bool] = {}
         self.pipe: tuple[int, int] | None = None
         self.unusable: set[tuple[int, int]] = set()
+        self.inherited: set[tuple[int, int]] = set()
+        """The files that were open when this process was forked, less those whose locks were taken since."""
 
 
 _forks: Final = _Forks()
@@ -107,7 +111,8 @@ def leak(thing: object) -> None:
 def adopt_locks(path: str) -> bool:
     """Take the locks that inherited connections to a database in WAL mode seem to have, and say whether that worked.
 
-    It doesn't where there are no such connections, and does no harm where they are the process's own.
+    It doesn't where there are no such connections. To be called in a forked child only, where SQLite can't have a stronger
+    lock: those counts keep it from one.
     """
     if fcntl is None:  # no fork there either
         return False
@@ -117,6 +122,7 @@ def adopt_locks(path: str) -> bool:
             if descriptor is None:
                 return False
             fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, length, start)
+        _forks.inherited.discard(_identity(Path(path).stat()))
     except OSError:
         return False
     return True
@@ -130,13 +136,16 @@ def set_unusable(path: str) -> None:
 def is_usable(path: str) -> bool:
     """Say whether the file, where there is one, can be used in this process; to be asked before it is opened.
 
-    Connections to it that other code opened before a fork left their counts here: so the locks are taken, too.
+    Connections to it that other code opened before a fork left their counts here: so the locks are taken, too. Only then,
+    and once: a process has one lock on a file, and taking a shared one would weaken the exclusive one that a connection of
+    the process's own may have just now, while it checkpoints.
     """
     try:
-        usable = _identity(Path(path).stat()) not in _forks.unusable
+        identity = _identity(Path(path).stat())
     except OSError:
         return True  # opening it will say what is wrong
-    if usable:
+    usable = identity not in _forks.unusable
+    if usable and identity in _forks.inherited:
         adopt_locks(path)
     return usable
 
@@ -197,6 +206,10 @@ def _after_in_child() -> None:
     pipe, _forks.pipe = _forks.pipe, None
     frozen, _forks.frozen = _forks.frozen, {}
     _forks.one_at_a_time = threading.RLock()
+    _forks.inherited = set()
+    for descriptor in _descriptors():
+        with contextlib.suppress(OSError):
+            _forks.inherited.add(_identity(os.fstat(descriptor)))
     for forkable, calm in frozen.items():
         forkable.inherit(calm)
     if pipe is not None:

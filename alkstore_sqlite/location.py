@@ -55,4 +55,10 @@ def parse(url: str) -> Location:
     if os.name == "nt" and name.startswith("/") and _DRIVE.match(name, 1):
         name = name[1:]
     # With links resolved, as SQLite does: its -wal and -shm lie beside the file itself, and the line has to, too.
-    return Location(os.path.realpath(name))
+    try:
+        os.fsencode(name)
+        return Location(os.path.realpath(name))
+    except UnicodeEncodeError:
+        raise ValidationError("an SQLite URL can't name a file by characters that file names don't have here") from None
+    except OSError as exc:  # the working directory is gone
+        raise ValidationError(f"an SQLite URL with a relative path needs a working directory: {exc}") from exc

@@ -26,6 +26,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from types import TracebackType
 from typing import Final, TypeVar
 
 T = TypeVar("T")
@@ -116,6 +117,43 @@ class Mutex:
                 self._hungry = False
                 if self._line:
                     self._line[0].release()
+
+
+class Inside:
+    """Held by whoever is inside SQLite with a transaction's connection: its own thread, a fork, or ``close``.
+
+    The thread that has it may enter again: a statement can call a Python function that uses the transaction.
+    """
+
+    __slots__ = ("_depth", "_lock", "_owner")
+
+    def __init__(self) -> None:
+        self._lock: Final = threading.Lock()
+        self._owner: int | None = None
+        self._depth = 0
+
+    def acquire(self, *, timeout: float) -> bool:
+        """Take it from outside of the transaction within ``timeout`` seconds, and say whether that was possible."""
+        return self._lock.acquire(timeout=timeout)
+
+    def release(self) -> None:
+        """Give back what ``acquire`` took."""
+        self._lock.release()
+
+    def __enter__(self) -> None:
+        me = threading.get_ident()
+        if self._owner != me:  # if it is, then nobody else can change it
+            self._lock.acquire()
+            self._owner = me
+        self._depth += 1
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._depth -= 1
+        if not self._depth:
+            self._owner = None
+            self._lock.release()
 
 
 class Line:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol, TypeVar
+from urllib.parse import quote
 
 from alkstore.engine import EngineOptions
-from alkstore.errors import EngineBusyError, EngineUnavailableError, StoreClosedError
+from alkstore.errors import AlkstoreError, EngineBusyError, EngineUnavailableError, StoreClosedError
 from alkstore_sqlite import fork
-from alkstore_sqlite.errors import is_busy, translate
+from alkstore_sqlite.errors import is_busy, is_cut, translate
 from alkstore_sqlite.executor import Units
 from alkstore_sqlite.location import Location
-from alkstore_sqlite.locking import pause
+from alkstore_sqlite.locking import Inside, pause
 from alkstore_sqlite.writers import Writers
 
 T = TypeVar("T")
@@ -28,16 +30,23 @@ _WAL_KEPT: Final = 64 * 1024 * 1024
 """Bytes of the write-ahead log that stay on the disk once it has been worked off, after a long reader held it up."""
 
 
+_CLOSE_WITHIN: Final = 1.0
+"""Seconds that ``close`` waits for those who are inside SQLite, and are interrupted, to come out."""
+
+_CLOSE_STEP: Final = 0.005
+"""Seconds between two interrupts: one that comes between two statements is lost."""
+
+
 class Held(Protocol):
     """What the pool needs of a transaction, which keeps its connection between calls."""
 
     @property
-    def inside(self) -> threading.Lock:
+    def inside(self) -> Inside:
         """Held by whoever is inside SQLite with the transaction's connection."""
         ...
 
-    def rollback(self) -> None:
-        """Roll back, perhaps from another thread than the transaction's own."""
+    def cut(self, deadline: float) -> None:
+        """Interrupt it and roll it back, from another thread than its own; by the deadline (monotonic), or leave it."""
         ...
 
     def disown(self) -> None:
@@ -68,12 +77,23 @@ class Pool:
     find none wait in the order in which they came.
     """
 
-    def __init__(self, location: Location, options: EngineOptions, size: int) -> None:
+    def __init__(
+        self,
+        location: Location,
+        options: EngineOptions,
+        size: int,
+        admit: Callable[[sqlite3.Connection], None] | None = None,
+    ) -> None:
+        """Make the pool, which opens nothing yet.
+
+        ``admit`` is called with the first connection before anything is changed by it, and may raise.
+        """
         self.location: Final = location
         self.where: Final = location.url
         self.timeout: Final = options.lock_timeout / 1_000_000
         self._full: Final = options.durability == "full"
         self._size: Final = size
+        self._admit = admit
         self._closed = False
         self._orphaned = location.path is not None and not fork.is_usable(location.path)
         self._renew()
@@ -145,6 +165,9 @@ class Pool:
             raise
         with self._guard:
             self._opening -= 1
+            if self._closed:  # meanwhile
+                _close(units)
+            self.check_open()
             self._open.add(units)
         return units
 
@@ -197,21 +220,40 @@ class Pool:
     def check_open(self) -> None:
         """Raise ``StoreClosedError`` once the pool is closed, and refuse what a fork left behind."""
         if self._closed:
-            raise StoreClosedError(f"the store {self.where} is closed")
+            raise self.closed_error()
         if self._orphaned:
             raise EngineUnavailableError(
                 f"{self.where}: this process was forked while a thread of its parent was inside SQLite and couldn't be "
                 f"waited for, so that the database can't be used safely here"
             )
 
+    def failure(self, exc: Exception, *, at_commit: bool = False) -> AlkstoreError:
+        """Return alkstore's error for the driver's: that the store was closed, where it was cut short for that (S-3)."""
+        return self.closed_error() if self.was_cut(exc) else translate(exc, self.where, at_commit=at_commit)
+
+    def was_cut(self, exc: Exception) -> bool:
+        """Say whether the driver's error comes of ``close``."""
+        return self._closed and is_cut(exc)
+
+    def closed_error(self) -> StoreClosedError:
+        """Return the error for a store that is closed."""
+        return StoreClosedError(f"the store {self.where} is closed")
+
     def connect(self) -> sqlite3.Connection:
         """Open a connection and set it up; the errors are alkstore's."""
         path = self.location.path
         try:
             connection = sqlite3.connect(
-                ":memory:" if path is None else path, timeout=0, isolation_level=None, check_same_thread=False
+                ":memory:" if path is None else self._uri(path),
+                timeout=0,
+                isolation_level=None,
+                check_same_thread=False,
+                uri=path is not None,
             )
             try:
+                if self._admit is not None:
+                    self._admit(connection)
+                    self._admit = None
                 if path is not None:
                     self.patiently(lambda: self._use_wal(connection))
                 self._set_up(connection)
@@ -219,8 +261,14 @@ class Pool:
                 connection.close()
                 raise
         except sqlite3.Error as exc:
-            raise translate(exc, self.where) from exc
+            raise self.failure(exc) from exc
         return connection
+
+    def _uri(self, path: str) -> str:
+        """Return the file's URI for SQLite; once the schema is there, one that never makes a file anew."""
+        slashes = path.replace(os.sep, "/")
+        root = "" if slashes.startswith("/") else "/"
+        return f"file:{root}{quote(os.fsencode(slashes))}?mode={'rw' if self._admit is None else 'rwc'}"
 
     def _use_wal(self, connection: sqlite3.Connection) -> None:
         mode = connection.execute("PRAGMA journal_mode").fetchone()[0]
@@ -273,7 +321,12 @@ class Pool:
             self._held.discard(held)
 
     def close(self) -> None:
-        """Close: idle connections now, borrowed ones when they are given back; open transactions are rolled back."""
+        """Close: idle connections now, borrowed ones when they are given back; open transactions are rolled back (S-3).
+
+        Whoever is inside SQLite is interrupted, and comes out with ``StoreClosedError``, nothing of his call done. What
+        can't be interrupted (a Python function that a statement calls) isn't waited for beyond a bound.
+        """
+        deadline = time.monotonic() + _CLOSE_WITHIN
         with self._guard:
             self._closed = True
             held = list(self._held)
@@ -281,8 +334,16 @@ class Pool:
             while self._waiting:
                 self._waiting.popleft().turn.release()
         for transaction in held:
-            transaction.rollback()
-        self.writers.close()
+            transaction.cut(deadline)
+        self._interrupt_all(deadline)
+        self.writers.close(deadline)
+
+    def _interrupt_all(self, deadline: float) -> None:
+        with self._guard:
+            while (self._opening or self._open) and (left := deadline - time.monotonic()) > 0:
+                for units in self._open:
+                    units.interrupt()
+                self._changed.wait(min(left, _CLOSE_STEP))
 
     # --- fork (see fork.py) --------------------------------------------------------------------------------------
 

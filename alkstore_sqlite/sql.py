@@ -8,23 +8,26 @@ handed out is kept apart from what can't, by a *phase* in the row:
 * 0, ready: to be handed out now. Pending and due, or lapsed with budget left; not expired.
 * 1, waiting: will be ready by the passing of time alone. Pending and not yet due, or leased with budget left.
 * 2, last lease: leased, and the budget spent with it. When it lapses, the job is to be buried.
-* 3, past expiry: never handed out again; the sweep comes for it. (A leased job whose expiry passes keeps its phase until
-  its lease has lapsed.)
+* 3, past expiry: not handed out; the sweep comes for it. (A leased job whose expiry passes keeps its phase until its
+  lease has lapsed.)
 
 ``next_at`` is when the row is to be looked at again: for a ready job its expiry, for a waiting one the instant at
 which it is due, expires, or has lapsed (``lease_until + 1``, because a claim is valid *while* now <= deadline); else NULL.
-Four partial indexes follow from it: *ready*, *timer* (``next_at``), *last* and *expiry*; a plain ready job is in one of
-them. A claim then is three bounded probes:
+Five partial indexes follow from it: *ready*, *timer* (``next_at``), *last*, *expiry* and *expired* (phase 3 by expiry); a
+plain ready job is in one of them. A claim then is three bounded probes:
 
-1. *Ripen*: rows whose ``next_at`` has come get their new phase, a bounded number per transaction. As long as one is
-   left, nothing is picked, or the order would not be exact.
+1. *Ripen*: rows whose ``next_at`` has come get their new phase, a bounded number per transaction; so do those of phase 3
+   whose expiry lies ahead, which a clock that steps back leaves. As long as one is left, nothing is picked, or the order
+   would not be exact.
 2. *Bury*: lapsed last leases go to the dead table, a bounded number, the oldest deadline first (Q-CLAIM-6).
 3. *Pick*: the first n of the ready index.
 
-Phase and ``next_at`` are bookkeeping. Nothing that can be observed (counts, records, refusals) depends on them, and the
-pick checks the instants again: a clock that steps back leaves rows ripened too early, and those must not be handed out
-(Q-CLAIM-4). The rule is written once below, as ``phase_of`` and ``next_of``; whatever changes ``run_at``, ``lease_until``,
-``token`` or ``expires_at`` sets both by it.
+Phase and ``next_at`` are bookkeeping. Nothing that can be observed (counts, records, refusals) depends on them, and
+the pick checks the instants again: a clock that steps back leaves rows ripened too early. Those made ready must not
+be handed out (Q-CLAIM-4), and stay where they are until their time comes; those set aside as expired must be, and are
+set back. That costs a claim about half a microsecond, and only expired rows have the index entry. The rule is written
+once below, as ``phase_of`` and ``next_of``; whatever changes ``run_at``, ``lease_until``, ``token`` or ``expires_at``
+sets both by it.
 
 **Shapes that SQLite wants.** ``UPDATE ... WHERE id IN (SELECT ... LIMIT n)`` is five times slower at n = 1 than a SELECT
 and an UPDATE by id, and the write lock, held from BEGIN IMMEDIATE on, makes the two as good as one. Lists of ids go in as JSON.
@@ -34,7 +37,14 @@ rather than walks.
 **Locks.** Whatever writes runs between BEGIN IMMEDIATE and COMMIT, so that there is one writer at a time and nothing
 here locks rows. Statements that only read see one snapshot each.
 
-Values are always parameters, numbered. The twin has the same names in the same order.
+Values are always parameters, numbered.
+
+**The twin.** The sections come in its order, and what is one statement in both has one name. The twin does in one
+statement, for the sake of a round trip and of row locks, what here is a choice followed by an act upon ids: its CLAIM
+is CLAIM_PICK and CLAIM_TAKE, its RIPEN is CLAIM_DUE and CLAIM_RIPEN, its BURY_LAPSED is CLAIM_SPENT and BURY, its ACK
+is JUDGE and DELETE_LIVE, its SWEEP is SWEEP_EXPIRED, CLAIM_SPENT and BURY, its FORGET is SWEEP_RETIRED and
+DELETE_DEAD, its CANCEL and its PURGE_LIVE a choice and DELETE_LIVE. Its LIST_LIVE is two here, so that the state is
+no parameter of the plan.
 """
 
 from __future__ import annotations
@@ -112,11 +122,13 @@ LAST_ID: Final = "SELECT last_insert_rowid()"
 
 # --- claim (Q-CLAIM-2 to Q-CLAIM-6) ------------------------------------------------------------------------------
 
-# Whether there is anything to ripen, and anything to bury: nearly always neither.
+# Whether there is anything to ripen, to bury, or to set back after a step of the clock: nearly always nothing.
 CLAIM_PROBE: Final = (
     "SELECT EXISTS (SELECT 1 FROM alkstore_jobs INDEXED BY alkstore_jobs_timer WHERE queue = ?1 AND next_at <= ?2), "
     "EXISTS (SELECT 1 FROM alkstore_jobs INDEXED BY alkstore_jobs_last "
-    "WHERE queue = ?1 AND phase = 2 AND lease_until < ?2)"
+    "WHERE queue = ?1 AND phase = 2 AND lease_until < ?2), "
+    "EXISTS (SELECT 1 FROM alkstore_jobs INDEXED BY alkstore_jobs_expired "
+    "WHERE queue = ?1 AND phase = 3 AND expires_at > ?2)"
 )
 
 CLAIM_DUE: Final = (
@@ -128,6 +140,20 @@ CLAIM_DUE: Final = (
 CLAIM_RIPEN: Final = (
     "UPDATE alkstore_jobs SET phase = " + phase_of("run_at", "expires_at", "?2") + ", "
     "next_at = " + next_of("run_at", "expires_at", "?2") + " WHERE " + _IDS
+)  # fmt: skip
+
+# Set aside as expired by a clock that has stepped back since.
+CLAIM_EARLY: Final = (
+    "SELECT id FROM alkstore_jobs INDEXED BY alkstore_jobs_expired WHERE queue = ?1 AND phase = 3 AND expires_at > ?2 "
+    "LIMIT ?3"
+)
+
+# A lapsed lease may be valid again by such a clock; budget was left with it, or the phase would not have been 3.
+CLAIM_UNEXPIRE: Final = (
+    "UPDATE alkstore_jobs SET "
+    "phase = CASE WHEN lease_until >= ?2 THEN 1 ELSE " + phase_of("run_at", "expires_at", "?2") + " END, "
+    "next_at = CASE WHEN lease_until >= ?2 THEN lease_until + 1 ELSE " + next_of("run_at", "expires_at", "?2") + " END "
+    "WHERE " + _IDS
 )  # fmt: skip
 
 CLAIM_SPENT: Final = (

@@ -3,20 +3,74 @@
 from __future__ import annotations
 
 import sqlite3
-import threading
+import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from typing import Concatenate, Final, ParamSpec, TypeVar, cast
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, cast
 
 from alkstore.errors import TransactionError
-from alkstore_sqlite.errors import translate
+from alkstore_sqlite.errors import DRIVER_ERRORS
 from alkstore_sqlite.executor import Units
+from alkstore_sqlite.locking import Inside
 from alkstore_sqlite.operations import Operations
 from alkstore_sqlite.pool import Pool
 from alkstore_sqlite.sql import ROLLBACK
 
+_CUT_STEP: Final = 0.005
+"""Seconds between two interrupts: one that comes between two statements is lost."""
+
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+class TransactionCursor(sqlite3.Cursor):
+    """The driver's cursor, which enters SQLite as the transaction's operations do: seen by a fork and by ``close``.
+
+    The driver's errors come out bare (T-1), but for what is the store's being closed (S-3).
+    """
+
+    transaction: SqliteTransaction
+    _ahead: deque[Any] | None = None
+    """Rows read ahead. SQLite has written everything before RETURNING gives its first row, but sets and releases no
+    savepoint until the last is read."""
+
+    def execute(self, sql: str, parameters: Any = (), /) -> Self:
+        """Run a statement."""
+        self._ahead = None
+        self.transaction.guarded(super().execute, sql, parameters)
+        if "returning" in sql.lower():  # or says so in a text, which does no harm
+            self._ahead = deque(self.transaction.guarded(super().fetchall))
+        return self
+
+    def executemany(self, sql: str, seq_of_parameters: Iterable[Any], /) -> Self:
+        """Run a statement for each of many parameters."""
+        return self.transaction.guarded(super().executemany, sql, seq_of_parameters)
+
+    def fetchone(self) -> Any:
+        """Return the next row, or ``None``."""
+        row = self.transaction.guarded(super().fetchone)
+        return self._ahead.popleft() if self._ahead else row
+
+    def fetchmany(self, size: int | None = None) -> list[Any]:
+        """Return the next rows."""
+        count = self.arraysize if size is None else size
+        rows = self.transaction.guarded(super().fetchmany, count)
+        return [self._ahead.popleft() for _ in range(min(count, len(self._ahead)))] if self._ahead else rows
+
+    def fetchall(self) -> list[Any]:
+        """Return the rest of the rows."""
+        rows = self.transaction.guarded(super().fetchall)
+        if self._ahead:
+            rows = list(self._ahead)
+            self._ahead.clear()
+        return rows
+
+    def __next__(self) -> Any:
+        """Return the next row, or end."""
+        if self._ahead:
+            return self.fetchone()
+        return self.transaction.guarded(super().__next__)
 
 
 class SqliteTransaction(Operations):
@@ -28,13 +82,17 @@ class SqliteTransaction(Operations):
     def __init__(self, pool: Pool) -> None:
         self._pool: Final = pool
         self._writers: Final = pool.writers
-        self._units: Final = pool.writers.begin()
-        self.inside = threading.Lock()
+        self.inside = Inside()
         self._inherited = False
         self._over = False
         self._failed = False
         self._cursors: Final[weakref.WeakSet[sqlite3.Cursor]] = weakref.WeakSet()
-        pool.hold(self)
+        self._units: Final = pool.writers.begin()
+        try:
+            pool.hold(self)
+        except BaseException:
+            self._writers.abandon(self._units)
+            raise
 
     @property
     def executor(self) -> SqliteTransaction:
@@ -60,9 +118,9 @@ class SqliteTransaction(Operations):
             self._check_usable()
             try:
                 return unit(self._units, *args, **kwargs)
-            except (sqlite3.Error, OverflowError) as exc:
+            except DRIVER_ERRORS as exc:
                 self._failed = True
-                raise translate(exc, self._pool.where) from exc
+                raise self._pool.failure(exc) from exc
             except BaseException:
                 self._failed = True
                 raise
@@ -75,21 +133,34 @@ class SqliteTransaction(Operations):
         """
         with self.inside:
             self._check_usable()
-            cursor = self._units.execute(sql, cast("Sequence[object]", () if params is None else params))
+            cursor = self._units.connection.cursor(TransactionCursor)
+            cursor.transaction = self
             self._cursors.add(cursor)
-            return cursor
+            return cursor.execute(sql, cast("Sequence[object]", () if params is None else params))
+
+    def guarded(self, step: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a step of a cursor's; the driver's errors bare, but for those of ``close``."""
+        with self.inside:
+            try:
+                return step(*args, **kwargs)
+            except sqlite3.Error as exc:
+                if self._pool.was_cut(exc):
+                    self._failed = True
+                    raise self._pool.closed_error() from exc
+                raise
 
     def commit(self) -> None:
         """Commit, and end the transaction (T-1)."""
         with self.inside:
             usable = self.usable
             if not self._over and not self._inherited:
-                self._end()
                 if usable:
-                    self._writers.commit(self._units)
+                    self._commit()
                 else:
-                    self._writers.abandon(self._units)
+                    self._roll_back()
         if not usable:
+            if not self._inherited:
+                self._pool.check_open()
             raise TransactionError("the transaction is over or has failed: nothing of it was committed")
 
     def rollback(self) -> None:
@@ -97,9 +168,34 @@ class SqliteTransaction(Operations):
         if self._inherited:
             return
         with self.inside:
-            if not self._over:
-                self._end()
-                self._writers.abandon(self._units)
+            self._roll_back()
+
+    def cut(self, deadline: float) -> None:
+        """Interrupt it and roll it back, for ``close``; where it doesn't come out in time, its own thread will."""
+        while not self.inside.acquire(timeout=_CUT_STEP):
+            self._units.interrupt()
+            if time.monotonic() >= deadline:
+                return
+        try:
+            self._roll_back()
+        finally:
+            self.inside.release()
+
+    def _commit(self) -> None:
+        try:
+            self._end()
+        except BaseException:  # an interrupt: it must not keep the write lock
+            self._writers.abandon(self._units, keep=False)
+            raise
+        self._writers.commit(self._units)
+
+    def _roll_back(self) -> None:
+        if not self._over:
+            keep = False
+            try:
+                keep = self._end()
+            finally:
+                self._writers.abandon(self._units, keep=keep)
 
     def savepoint(self, name: str) -> None:
         """Set a savepoint."""
@@ -118,7 +214,7 @@ class SqliteTransaction(Operations):
     def disown(self) -> None:
         """In a forked child: refuse use from now on."""
         self._inherited = True
-        self.inside = threading.Lock()  # whoever held it is in the parent
+        self.inside = Inside()  # whoever held it is in the parent
 
     def clear(self) -> bool:
         """In a forked child: roll the copy back, which touches nothing that the parent shares (see ``fork``).
@@ -144,20 +240,28 @@ class SqliteTransaction(Operations):
             self._check_usable()
             try:
                 self._units.execute(text)
-            except sqlite3.Error as exc:
+            except DRIVER_ERRORS as exc:
                 self._failed = True
-                raise translate(exc, self._pool.where) from exc
+                raise self._pool.failure(exc) from exc
 
     def _check_usable(self) -> None:
         if not self.usable:
+            if not self._inherited:
+                self._pool.check_open()
             raise TransactionError(
                 "the transaction is the parent process's, from which this one was forked"
                 if self._inherited
                 else "the transaction is over, or has failed"
             )
 
-    def _end(self) -> None:
+    def _end(self) -> bool:
+        """End it for its users, and say whether the connection is free of what they left on it."""
         self._over = True
-        for cursor in list(self._cursors):
-            cursor.close()
-        self._pool.let_go(self)
+        try:
+            for cursor in list(self._cursors):
+                cursor.close()
+        except sqlite3.ProgrammingError:  # a function that the cursor's own statement calls ends the transaction
+            return False
+        finally:
+            self._pool.let_go(self)
+        return True

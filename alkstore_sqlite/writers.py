@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from alkstore.errors import EngineBusyError
 from alkstore_sqlite import sql
-from alkstore_sqlite.errors import is_busy, is_lasting, is_stale, translate
+from alkstore_sqlite.errors import is_busy, is_lasting, is_stale
 from alkstore_sqlite.executor import Units
 from alkstore_sqlite.locking import Line, Mutex, poll
 
@@ -22,8 +22,8 @@ class Writers:
     A writer takes the mutex before a connection, so that those who wait for their turn to write hold none up; and
     while he waits for another process, he gives the connection back between two tries, so that a fork needn't wait for him.
 
-    Every write of the engine goes through ``begin`` and ends in ``commit`` or ``abandon``. A group commit would stand
-    here, between ``Mutex`` and ``begin``.
+    Every write of the engine goes through ``begin`` and ends in ``commit`` or ``abandon``, and is committed by itself:
+    threads that write at the same time don't share a commit.
     """
 
     def __init__(self, pool: Pool) -> None:
@@ -58,7 +58,7 @@ class Writers:
             if is_busy(exc):
                 self._refusal = exc
                 return None
-            raise translate(exc, pool.where) from exc
+            raise pool.failure(exc) from exc
         except BaseException:
             self._undo(units)
             raise
@@ -86,12 +86,14 @@ class Writers:
             self._commit(units)
         except sqlite3.Error as exc:
             self.abandon(units, keep=False)
-            raise translate(exc, self._pool.where, at_commit=True) from exc
+            raise self._pool.failure(exc, at_commit=True) from exc
         except BaseException:
             self.abandon(units)
             raise
-        self._pool.give(units)
-        self._mutex.release()
+        try:
+            self._pool.give(units)
+        finally:
+            self._mutex.release()
 
     def _commit(self, units: Units) -> None:
         try:
@@ -123,9 +125,12 @@ class Writers:
         else:
             self._pool.discard(units)
 
-    def close(self) -> None:
-        """Wait until whoever writes just now is done, and leave the line; nobody can begin after the pool is closed."""
-        if self._mutex.acquire(self._pool.timeout):
+    def close(self, deadline: float) -> None:
+        """Wait until whoever writes just now is done, and leave the line; nobody can begin after the pool is closed.
+
+        Where that takes longer than to the deadline (monotonic), the line's file stays open until the process ends.
+        """
+        if self._mutex.acquire(max(0.0, deadline - time.monotonic())):
             if self._line is not None:
                 self._line.close()
             self._mutex.release()

@@ -119,7 +119,9 @@ def load(reference: str) -> Harness:
     except ImportError as exc:
         raise HarnessError(f"{reference!r} can't be imported: {exc}") from exc
     for part in class_name.split("."):
-        found = getattr(found, part, None)
+        if not hasattr(found, part):
+            raise HarnessError(f"{reference!r}: {module_name} has no {class_name}")
+        found = getattr(found, part)
     if not (isinstance(found, type) and issubclass(found, Harness)):
         raise HarnessError(f"{reference!r} is not a subclass of contract_tests.harness.Harness")
     if inspect.isabstract(found):

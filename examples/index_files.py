@@ -287,9 +287,12 @@ def main() -> int:
     parser.add_argument("directory", nargs="?", help="default: this Python's standard library")
     parser.add_argument("--url", help="the database; default: an SQLite file in a temporary directory")
     given = parser.parse_args()
-    root = STDLIB if given.directory is None else Path(given.directory).resolve()
-    if not root.is_dir():
-        parser.error(f"{display.printable(str(root))} is not a directory")
+    root = Path(given.directory).resolve() if given.directory else STDLIB
+    try:
+        if not root.is_dir():
+            parser.error(f"{display.printable(str(root))} is not a directory")
+    except OSError as exc:
+        parser.error(f"{display.printable(str(root))} can't be read: {exc.strerror}")
     signal.signal(signal.SIGTERM, leave)
     signal.signal(signal.SIGHUP, leave)
     try:

@@ -75,6 +75,8 @@ CREATE INDEX jobs_timer ON jobs (queue, next_at) WHERE next_at IS NOT NULL;
 CREATE INDEX jobs_last_lease ON jobs (queue, lease_until) WHERE phase = 2;
 -- What a sweep moves.
 CREATE INDEX jobs_expiry ON jobs (queue, expires_at) WHERE expires_at IS NOT NULL;
+-- What was set aside as expired, for a clock that steps back.
+CREATE INDEX jobs_expired ON jobs (queue, expires_at) WHERE phase = 3;
 
 CREATE TABLE dead_jobs (
     id                 bigint PRIMARY KEY,

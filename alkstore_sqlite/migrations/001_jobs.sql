@@ -55,6 +55,9 @@ CREATE INDEX alkstore_jobs_last ON alkstore_jobs (queue, lease_until) WHERE phas
 -- What a sweep moves (Q-5).
 CREATE INDEX alkstore_jobs_expiry ON alkstore_jobs (queue, expires_at) WHERE expires_at IS NOT NULL;
 
+-- What was set aside as expired, for a clock that steps back.
+CREATE INDEX alkstore_jobs_expired ON alkstore_jobs (queue, expires_at) WHERE phase = 3;
+
 -- Dead jobs, under the ids that they had when they were alive.
 CREATE TABLE alkstore_dead_jobs (
     id                 INTEGER PRIMARY KEY,
@@ -85,34 +88,42 @@ CREATE INDEX alkstore_dead_jobs_queue ON alkstore_dead_jobs (queue);
 -- Dead jobs whose time is up (Q-5).
 CREATE INDEX alkstore_dead_jobs_purge ON alkstore_dead_jobs (queue, purge_at) WHERE purge_at IS NOT NULL;
 
--- For people at a prompt: every job, instants as UTC to the microsecond, durations in seconds, payloads as text where
--- they are JSON and as a hexadecimal literal otherwise.
+-- For people at a prompt: every job, under the twin's column names. Instants are UTC, durations hours:minutes:seconds, both to
+-- the microsecond; payloads are text where they are JSON, and a hexadecimal literal otherwise.
 CREATE VIEW alkstore_readable_jobs AS
 SELECT
-    id, queue, CASE WHEN token IS NULL THEN 'pending' ELSE 'processing' END AS state, priority,
-    strftime('%Y-%m-%d %H:%M:%S', run_at / 1000000, 'unixepoch') || printf('.%06d', run_at % 1000000) AS run_at,
-    attempts, max_attempts, worker_id,
-    strftime('%Y-%m-%d %H:%M:%S', lease_until / 1000000, 'unixepoch') || printf('.%06d', lease_until % 1000000)
-        AS lease_until,
-    strftime('%Y-%m-%d %H:%M:%S', created_at / 1000000, 'unixepoch') || printf('.%06d', created_at % 1000000)
-        AS created_at,
-    strftime('%Y-%m-%d %H:%M:%S', expires_at / 1000000, 'unixepoch') || printf('.%06d', expires_at % 1000000)
-        AS expires_at,
-    NULL AS died_at,
-    visibility_timeout / 1000000.0 AS visibility_timeout_seconds,
-    last_error, codec, headers,
+    id,
+    queue,
+    state,
+    priority,
+    attempts,
+    max_attempts,
+    strftime('%Y-%m-%d %H:%M:%S', created_at / 1000000, 'unixepoch') || printf('.%06d+00:00', created_at % 1000000) AS created_at,
+    strftime('%Y-%m-%d %H:%M:%S', run_at / 1000000, 'unixepoch') || printf('.%06d+00:00', run_at % 1000000) AS run_at,
+    strftime('%Y-%m-%d %H:%M:%S', expires_at / 1000000, 'unixepoch') || printf('.%06d+00:00', expires_at % 1000000) AS expires_at,
+    worker_id,
+    strftime('%Y-%m-%d %H:%M:%S', lease_until / 1000000, 'unixepoch') || printf('.%06d+00:00', lease_until % 1000000)
+        AS claim_expires_at,
+    strftime('%Y-%m-%d %H:%M:%S', died_at / 1000000, 'unixepoch') || printf('.%06d+00:00', died_at % 1000000)
+        AS died_at,
+    last_error,
+    printf(
+        '%02d:%02d:%02d.%06d', visibility_timeout / 3600000000, visibility_timeout / 60000000 % 60,
+        visibility_timeout / 1000000 % 60, visibility_timeout % 1000000
+    ) AS visibility_timeout,
+    headers,
+    codec,
+    length(payload) AS payload_bytes,
     CASE codec WHEN 'json' THEN CAST(payload AS TEXT) ELSE 'x''' || hex(payload) || '''' END AS payload
-FROM alkstore_jobs
-UNION ALL
-SELECT
-    id, queue, 'dead', priority,
-    strftime('%Y-%m-%d %H:%M:%S', run_at / 1000000, 'unixepoch') || printf('.%06d', run_at % 1000000),
-    attempts, max_attempts, NULL,
-    NULL,
-    strftime('%Y-%m-%d %H:%M:%S', created_at / 1000000, 'unixepoch') || printf('.%06d', created_at % 1000000),
-    strftime('%Y-%m-%d %H:%M:%S', expires_at / 1000000, 'unixepoch') || printf('.%06d', expires_at % 1000000),
-    strftime('%Y-%m-%d %H:%M:%S', died_at / 1000000, 'unixepoch') || printf('.%06d', died_at % 1000000),
-    visibility_timeout / 1000000.0,
-    last_error, codec, headers,
-    CASE codec WHEN 'json' THEN CAST(payload AS TEXT) ELSE 'x''' || hex(payload) || '''' END
-FROM alkstore_dead_jobs;
+FROM (
+    SELECT
+        id, queue, CASE WHEN token IS NULL THEN 'pending' ELSE 'processing' END AS state, priority, attempts,
+        max_attempts, created_at, run_at, expires_at, worker_id, lease_until, NULL AS died_at, last_error,
+        visibility_timeout, headers, codec, payload
+    FROM alkstore_jobs
+    UNION ALL
+    SELECT
+        id, queue, 'dead', priority, attempts, max_attempts, created_at, run_at, expires_at, NULL, NULL, died_at,
+        last_error, visibility_timeout, headers, codec, payload
+    FROM alkstore_dead_jobs
+);

@@ -7,6 +7,7 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
@@ -20,7 +21,7 @@ from contract_tests.history import History
 from contract_tests.report import SKIPPED
 from contract_tests.scale import rounds
 from contract_tests.steps import Operation, Peek, claimed
-from contract_tests.together import Together
+from contract_tests.together import WAIT, Together, beside
 from contract_tests.travel import MICROSECOND, Clock
 
 Queues = Callable[[int], list[Queue]]
@@ -456,3 +457,41 @@ def test_everything_at_once_loses_and_doubles_nothing(queues: Queues, clock: Clo
     rows = peek()
     assert len(rows) == len({row.id for row in rows})
     assert {} == churn.history.check(left=[json.loads(row.payload) for row in rows]).faults
+
+
+@clause("Q-CLAIM-3", "Q-CLAIM-1")
+def test_jobs_that_fall_due_together_are_handed_out_to_all_who_ask(queue: Queue, queues: Queues, clock: Clock) -> None:
+    """Six workers ask at the moment at which 1,000 jobs are due: each gets one, and of the highest priority there is.
+
+    None is passed over because somebody is just looking after those that have become due.
+    """
+    workers = 6
+    six = queues(workers)
+    with Together(workers) as together:
+        for _ in range(rounds(40)):
+            queue.enqueue_many(range(workers), priority=1)
+            queue.enqueue_many(range(1_000), priority=9, delay=1)
+            clock.advance(2)
+            handles = together.all([lambda worker=worker: worker.claim_one("w") for worker in six])
+            assert [9] * workers == [0 if handle is None else handle.priority for handle in handles]
+            queue.purge("pending")
+            queue.purge("processing")
+
+
+@clause("Q-CLAIM-3", "T-2", needs="processes")
+def test_a_claim_in_an_open_transaction_keeps_nothing_but_its_own_jobs(
+    open_store: OpenStore, queue: Queue, clock: Clock
+) -> None:
+    """Jobs that became due before it are handed out to others, in order, whether or not its transaction has ended.
+
+    Where an engine has one writer at a time, the others wait for it; either way they get what comes next.
+    """
+    queue.enqueue_many(range(1_000), delay=1)
+    clock.advance(2)
+    other = open_store(clock=clock).queue(queue.name)
+    with ThreadPoolExecutor(1) as thread:
+        with open_store(clock=clock).transaction() as tx:
+            mine = claimed(tx.queue(queue.name))
+            claims = beside(thread, lambda: other.claim_batch("other", 3))
+        taken = claims.result(WAIT)
+    assert [0, 1, 2, 3] == [mine.payload, *(handle.payload for handle in taken)]

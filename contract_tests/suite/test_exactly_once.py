@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from datetime import timedelta
 
 import pytest
@@ -415,3 +416,59 @@ def test_a_writer_between_the_read_and_the_write_is_no_failure(
         assert isinstance(other, tuple)
     assert {True, False} == {cancelled, other[0]}
     assert {"second", "third"} == {job.payload for job in queue.jobs()}
+
+
+@clause("Z-3", "J-10")
+@pytest.mark.parametrize("how", ["ack_batch by id", "ack_batch by handle", "a rebuilt handle's fail"])
+def test_settling_the_claim_inside_by_another_way_replaces_the_ack_too(how: str, store: Store, queue: Queue) -> None:
+    """Whichever handle or id settles it in the transaction: the effects stay, and nothing is acked twice."""
+    job_id = queue.enqueue("work")
+    handle = claimed(queue)
+    with handle.transaction() as tx:
+        effect(tx)
+        inside = tx.queue(queue.name)
+        if how == "ack_batch by id":
+            assert 1 == inside.ack_batch([handle.id])
+        elif how == "ack_batch by handle":
+            assert 1 == inside.ack_batch([handle])
+        else:
+            assert inside.handle(handle.id, handle.token).fail("no")
+    assert ["done"] == results(store)
+    job = queue.get_job(job_id)
+    assert ("no" if "fail" in how else None) == (None if job is None else job.last_error)
+
+
+@clause("Z-3", "J-10")
+def test_settling_that_a_savepoint_undid_does_not_replace_the_ack(store: Store, queue: Queue, peek: Peek) -> None:
+    """The job is acked at the end, as if nothing had been settled."""
+    queue.enqueue("work")
+    handle = claimed(queue)
+    with handle.transaction() as tx:
+        effect(tx)
+        with suppress(ZeroDivisionError), tx.transaction() as savepoint:
+            assert 1 == savepoint.queue(queue.name).ack_batch([handle.id])
+            raise ZeroDivisionError
+    assert [RESULTS] == [row.queue for row in peek()]
+    assert ["done"] == results(store)
+
+
+@clause("Z-3", "J-10")
+def test_another_claim_lost_inside_is_an_exception_like_any_other(store: Store, queue: Queue) -> None:
+    """The effects are undone, and this job is retried with the text: its own claim was not lost."""
+    other, mine = queue.enqueue("other"), queue.enqueue("mine")
+    lost, handle = queue.claim_batch("w", 2)
+    assert (other, mine) == (lost.id, handle.id)
+    assert queue.cancel(lost.id)
+
+    def block() -> None:
+        with handle.transaction() as tx:
+            effect(tx)
+            with tx.bind(lost):
+                pass
+
+    with pytest.raises(ClaimLostError):
+        block()
+    assert [] == results(store)
+    job = found(queue, mine)
+    assert State.PENDING is job.state
+    assert (job.last_error or "").startswith("ClaimLostError: ")

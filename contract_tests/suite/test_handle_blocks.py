@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import pytest
 
 from alkstore import ClaimLostError, State
@@ -128,3 +130,41 @@ def test_a_handle_acked_in_a_batch_inside_is_left_alone(queue: Queue, peek: Peek
     with first, second:
         assert 2 == queue.ack_batch([first, second])
     assert [] == peek()
+
+
+@clause("Z-3", "Z-7", "Q-2")
+def test_a_batch_settles_only_the_claim_that_it_acked(queue: Queue, clock: Clock) -> None:
+    """A stale handle beside the id, or the current handle, of its job was refused, and its block says so."""
+    for beside in ("the id", "the current handle"):
+        queue.enqueue("work")
+        stale = claimed(queue)
+        clock.advance(61)
+        current = claimed(queue)
+        assert 1 == queue.ack_batch([stale, current.id if beside == "the id" else current])
+        with pytest.raises(ClaimLostError), stale:
+            pass
+
+
+@clause("Z-3")
+def test_a_clock_that_fails_does_not_hide_the_blocks_exception(
+    open_store: OpenStore, queue_name: str, clock: Clock
+) -> None:
+    """Whatever goes wrong with the retry, the exception of the block goes on up."""
+    broken = False
+
+    def now() -> datetime:
+        if broken:
+            raise RuntimeError("no time")
+        return clock()
+
+    queue = open_store(clock=now).queue(queue_name)
+    queue.enqueue("work")
+
+    def block() -> None:
+        nonlocal broken
+        with claimed(queue):
+            broken = True
+            raise KeyError("it broke")
+
+    with pytest.raises(KeyError, match="it broke"):
+        block()

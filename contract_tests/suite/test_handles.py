@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Final
 
@@ -439,3 +440,20 @@ def test_a_release_keeps_the_last_error(queue: Queue) -> None:
     assert claimed(queue).retry("earlier", delay=0)
     assert claimed(queue).release()
     assert "earlier" == found(queue, job_id).last_error
+
+
+@clause("J-3", "T-2")
+def test_a_heartbeat_that_was_rolled_back_is_forgotten(store: Store, queue: Queue) -> None:
+    """The handle knows the deadline as it was before, and one that was committed afterwards."""
+    queue.enqueue("work")
+    handle = claimed(queue)
+    before = handle.deadline
+    with suppress(ZeroDivisionError), store.transaction() as tx:
+        bound = tx.bind(handle)
+        assert bound.heartbeat(1_000)
+        assert before < bound.deadline
+        raise ZeroDivisionError
+    assert before == handle.deadline
+    with store.transaction() as tx:
+        assert tx.bind(handle).heartbeat(2_000)
+    assert timedelta(seconds=2_000 - 60) == handle.deadline - before

@@ -139,3 +139,43 @@ def test_a_transaction_open_at_the_fork_stays_the_parents(open_store: OpenStore,
         tx.queue(queue_name).enqueue("still in the transaction")
 
     assert ["in the transaction", "still in the transaction"] == [job.payload for job in store.queue(queue_name).jobs()]
+
+
+@forks
+@clause("S-4", "Z-3", needs="processes")
+def test_a_child_that_leaves_its_parents_block_leaves_the_job_alone(open_store: OpenStore, queue_name: str) -> None:
+    """A child that exits inside ``with handle:``, by an exception or well, neither retries nor acks what the parent works on."""
+    store = open_store()
+    queue = store.queue(queue_name)
+    queue.enqueue("work")
+    handle = queue.claim_one("parent")
+    assert handle is not None
+    with handle:
+
+        def leave() -> None:
+            handle.__exit__(SystemExit, SystemExit(0), None)
+            handle.__exit__(None, None, None)
+
+        assert [0] == _statuses([_in_child(leave)])
+        assert 1 == queue.stats().processing
+    assert 0 == queue.stats().processing
+    assert [] == queue.jobs()
+
+
+@forks
+@clause("S-4", "Z-3", "J-10", needs=("processes", "transactions"))
+def test_a_child_that_leaves_its_parents_transaction_leaves_the_job_alone(
+    open_store: OpenStore, queue_name: str
+) -> None:
+    """The effects and the ack are the parent's, whatever the child raises."""
+    store = open_store(lock_timeout=5)
+    queue = store.queue(queue_name)
+    queue.enqueue("work")
+    handle = queue.claim_one("parent")
+    assert handle is not None
+    context = handle.transaction()
+    with context as tx:
+        tx.queue("results").enqueue("done")
+        assert [0] == _statuses([_in_child(lambda: context.__exit__(SystemExit, SystemExit(0), None))])
+    assert [] == queue.jobs()
+    assert ["done"] == [job.payload for job in store.queue("results").jobs()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -220,3 +220,24 @@ def test_threads_have_transactions_of_their_own(store: Store, queue: Queue) -> N
         list(threads.map(work, range(4)))
     expected = [[number, turn, "kept"] for number in range(4) for turn in range(5)]
     assert expected == sorted(job.payload for job in queue.jobs())  # type: ignore[type-var]
+
+
+@clause("T-5", "T-1")
+def test_a_transaction_that_is_left_in_another_thread_is_rolled_back(store: Store, queue: Queue, peek: Peek) -> None:
+    """As by a generator that is closed there: nothing of it is kept, and nobody waits for it any more."""
+
+    def begin() -> Transaction:
+        transaction = store.transaction()
+        context = cast(Transaction, transaction)
+        context.__enter__()
+        context.queue(queue.name).enqueue("x")
+        return context
+
+    with ThreadPoolExecutor(1) as pool:
+        left = pool.submit(begin).result()
+        with pytest.raises(TransactionError):
+            left.__exit__(None, None, None)
+        assert [] == peek()
+        assert queue.enqueue("after")
+        assert pool.submit(lambda: queue.enqueue("in its own thread")).result()
+    assert 2 == len(peek())

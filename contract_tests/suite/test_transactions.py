@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from uuid import uuid4
 
 import pytest
@@ -383,3 +384,22 @@ def test_a_handle_claimed_in_a_transaction_is_refused_after_its_rollback(
     assert [False, False] == [operation(handle) for handle in lost]
     assert before == peek()
     assert current.ack()
+
+
+@clause("Z-4", "T-4", "T-5")
+@pytest.mark.parametrize("kept", [True, False], ids=["kept", "undone"])
+def test_a_handle_claimed_in_a_savepoint_stays_in_the_transaction(
+    kept: bool, store: Store, queue: Queue, queue_name: str, peek: Peek
+) -> None:
+    """Once the savepoint is over it speaks within the transaction around: it acks there, or is refused there."""
+    queue.enqueue("work")
+    with store.transaction() as tx:
+        handles: list[JobHandle] = []
+        with suppress(ZeroDivisionError), tx.transaction() as savepoint:
+            handles.append(claimed(savepoint.queue(queue_name)))
+            if not kept:
+                raise ZeroDivisionError
+        assert kept is handles[0].ack()
+        assert 1 == len(peek())
+    assert (0 if kept else 1) == len(peek())
+    assert False is handles[0].ack()

@@ -239,3 +239,65 @@ def test_the_built_in_ones_are_codecs() -> None:
     """By the protocol that others implement."""
     assert isinstance(JSON, Codec)
     assert isinstance(RAW, Codec)
+
+
+@pytest.fixture
+def install_codec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Install a distribution whose entry points are these lines."""
+
+    def install(*lines: str) -> None:
+        metadata = tmp_path / "shouting-1.0.dist-info"
+        metadata.mkdir()
+        (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: shouting\nVersion: 1.0\n")
+        (metadata / "entry_points.txt").write_text("\n".join(["[alkstore.codecs]", *lines, ""]))
+        monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+
+    return install
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("odd = no_such_module_anywhere:Codec", "can't be loaded"),
+        (f"odd = {__name__}:RAW_BYTES", "can't be loaded"),
+        (f"odd = {__name__}:Loud", "calls itself 'loud'"),
+    ],
+    ids=["not importable", "no codec", "another name"],
+)
+def test_an_entry_point_that_is_no_codec_ends_no_claim(line: str, why: str, install_codec: Callable[..., None]) -> None:
+    """Reading says ``PayloadError``, and a handle can't be made with it (Q-CLAIM-7, O-4)."""
+    install_codec(line)
+    codecs = Codecs()
+    for _ in range(2):  # it is looked for once, and remembered
+        with pytest.raises(PayloadError, match=why):
+            codecs.decode("odd", b"x")
+        with pytest.raises(ValidationError, match=why):
+            codecs.choose("odd")
+
+
+RAW_BYTES = b"not a codec"
+
+
+def test_a_codec_of_a_taken_name_is_refused() -> None:
+    """Jobs that the other has written would be read wrongly."""
+
+    class Json(Upper):
+        name = "json"
+
+    with pytest.raises(ValidationError, match="'json' is taken"):
+        Codecs([Json()])
+
+
+def test_what_is_endless_as_text_is_refused_before_it_is_spelt_out() -> None:
+    """A list that holds the same list twice, and so on for 60 levels, has 2**60 items."""
+    payload: list[object] = []
+    for _ in range(60):
+        payload = [payload, payload]
+    with pytest.raises(PayloadError, match="over the limit"):
+        encode(Codecs(limit=10_000).choose(None), payload, 10_000)
+
+
+def test_a_key_that_has_no_text_is_still_refused_with_its_path() -> None:
+    """Python refuses to spell an integer of 5,000 digits, and the message does without."""
+    with pytest.raises(PayloadError, match=r"payload\['a'\] has the key that int"):
+        encode(Codecs().choose(None), {"a": {10**5000: 1}}, 10_000)

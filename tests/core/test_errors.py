@@ -10,6 +10,7 @@ import pytest
 
 import alkstore
 from alkstore import errors
+from alkstore.errors import shown
 
 CLASSES = {
     name: kind
@@ -63,3 +64,20 @@ def test_errors_survive_pickling(name: str) -> None:
     back = pickle.loads(pickle.dumps(CLASSES[name]("what happened")))  # noqa: S301 - our own bytes
 
     assert (CLASSES[name], ("what happened",)) == (type(back), back.args)
+
+
+class Unprintable:
+    """Something whose repr fails."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [("a", "'a'"), (Unprintable(), "that Unprintable"), (10**5000, "that int"), ("x" * 200, "'" + "x" * 76 + "...")],
+    ids=["a text", "no repr", "too many digits", "a long text"],
+)
+def test_a_message_can_show_anything(value: object, text: str) -> None:
+    """A wrong value is named as far as it can be, and never makes the message fail."""
+    assert text == shown(value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from datetime import UTC, datetime, timedelta
+from enum import IntEnum
 from typing import Any, cast
 
 import pytest
@@ -134,3 +135,17 @@ def test_an_item_shows_what_it_holds() -> None:
     assert "Item(None)" == repr(Item(None))
     with pytest.raises(AttributeError):
         cast(Any, Item(1)).colour = "red"
+
+
+class Level(IntEnum):
+    """An application's own numbers."""
+
+    HIGH = 9
+
+
+def test_stamps_are_plain_ints_whatever_was_given() -> None:
+    """So that nothing but plain values goes to an engine."""
+    options = QueueOptions(max_attempts=Level.HIGH, backoff=Backoff(base=Level.HIGH, cap=Level.HIGH))
+    job = resolve_enqueue(Stamps.of(options), "raw", b"", {"priority": Level.HIGH, "max_attempts": Level.HIGH})
+    stamps = (job.max_attempts, job.backoff_base, job.backoff_cap, job.priority, options.max_attempts)
+    assert [int] * 5 == [type(value) for value in stamps]

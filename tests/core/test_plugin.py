@@ -241,7 +241,7 @@ def test_the_suite_without_an_engine_is_an_error_of_usage(project: pytest.Pytest
         ("harnesses", "is not of the form some.module:Class"),
         ("harnesses:", "is not of the form some.module:Class"),
         ("no_such_module:Class", "can't be imported: No module named 'no_such_module'"),
-        ("harnesses:NoSuchClass", "is not a subclass of contract_tests.harness.Harness"),
+        ("harnesses:NoSuchClass", "harnesses has no NoSuchClass"),
         ("harnesses:NotOne", "is not a subclass of contract_tests.harness.Harness"),
         ("harnesses:Abstract", "lacks drop_place, new_place, peek"),
     ],

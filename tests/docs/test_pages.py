@@ -143,7 +143,8 @@ def test_make_run_heeds_only_what_is_written_on_its_command_line() -> None:
 
     assert "$DIR" not in dry()
     assert "$URL" not in dry()
-    assert dry("DIR=a 'b'").rstrip().endswith('examples/index_files.py "$DIR"')
+    assert dry("DIR=a 'b'").rstrip().endswith('examples/index_files.py  -- "$DIR"')
+    assert "$" not in dry("DIR=", "URL=")
     assert '--url "$URL"' in dry("URL=postgresql://u:p&q@host/x?y=z")
 
 

@@ -24,7 +24,7 @@ from alkstore_postgres.errors import Sent, asks_again, translate
         ("XX002", errors.StoreCorruptError),
         ("42P01", errors.SchemaError),
         ("3F000", errors.SchemaError),
-        ("42501", errors.EngineError),
+        ("42501", errors.EngineUnavailableError),
         ("23505", errors.EngineError),
         ("XX000", errors.EngineError),
     ],

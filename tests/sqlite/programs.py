@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import alkstore
 from alkstore_sqlite import fork, schema
@@ -57,14 +57,30 @@ def migrate_half_way(url: str) -> None:
 
 
 def watch_files(path: str) -> None:
-    """Do what the library does, and say which files were opened other than by SQLite meanwhile."""
-    opened: list[str] = []
+    """Do what the library does, and say which files were opened, closed or touched other than by SQLite meanwhile."""
+    touched: list[str] = []
+    close, dup = os.close, os.dup
+
+    def note(what: object) -> None:
+        """Note the file that a path or a descriptor means, as an absolute path without links."""
+        path = f"/proc/self/fd/{what}" if isinstance(what, int) else os.fsdecode(cast("str | bytes", what))
+        touched.append(os.path.realpath(path))
 
     def hook(event: str, arguments: tuple[object, ...]) -> None:
-        if event in ("open", "os.open", "shutil.copyfile", "os.remove", "os.rename", "os.truncate"):
-            opened.append(os.fsdecode(arguments[0]) if isinstance(arguments[0], str | bytes) else repr(arguments[0]))
+        if event in ("open", "shutil.copyfile", "os.remove", "os.rename", "os.truncate", "os.link"):
+            for argument in arguments[: 2 if event in ("os.rename", "os.link", "shutil.copyfile") else 1]:
+                note(argument)
 
-    sys.addaudithook(hook)
+    def closing(descriptor: int) -> None:
+        note(descriptor)
+        close(descriptor)
+
+    def duplicating(descriptor: int) -> int:
+        note(descriptor)
+        return dup(descriptor)
+
+    sys.addaudithook(hook)  # sees open(), os.open() and what is built on them; not SQLite, which is C
+    os.close, os.dup = closing, duplicating  # no audit event tells of these
     url = f"sqlite:///{path}"
     first, second = alkstore.open(url, lock_timeout=10), alkstore.open(url, lock_timeout=10)
     queue = first.queue("q")
@@ -95,11 +111,12 @@ def watch_files(path: str) -> None:
     child = os.fork()
     if child == 0:
         queue.enqueue("from a child")
+        say(json.dumps(touched))
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
     second.close()
     first.close()
-    say(json.dumps(opened))
+    say(json.dumps(touched))
 
 
 def hammer(url: str, seconds: str) -> None:
@@ -338,6 +355,10 @@ def fork_among_threads(url: str, forks: str) -> None:
         with store.transaction() as tx:
             tx.queue("q").enqueue("two")
             tx.execute("SELECT count(*) FROM alkstore_jobs")
+            for _ in tx.execute(
+                "WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n LIMIT 99) SELECT x FROM n"
+            ):
+                pass  # inside SQLite at each step
             tx.queue("q").enqueue("two")
         return 2
 

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 import alkstore
 from alkstore_sqlite import sql
+from alkstore_sqlite.engine import AutoCommit
 from contract_tests.scale import rounds
-from tests.sqlite.support import back_door, pool_of
+from tests.sqlite.support import back_door, look, pool_of
 
 MANY = 1_000_000
 HUNDREDS = max(100_000, rounds(300_000))
@@ -139,10 +141,44 @@ def test_expired_jobs_are_put_aside_once_and_then_cost_nothing(path: Path, store
     assert max(ten_claims(store)) <= plain + 10
 
 
+def test_a_clock_that_steps_back_over_an_expiry_finds_the_job_claimable_again(path: Path) -> None:
+    """What was set aside as expired is what statistics call ready, and is handed out in its place (Q-CLAIM-3)."""
+    now = [datetime(2026, 1, 1, tzinfo=UTC)]
+    start, second = now[0], timedelta(seconds=1)
+    with alkstore.open(f"sqlite:///{path}", durability="relaxed", clock=lambda: now[0]) as store:
+        queue = store.queue("q", visibility_timeout=5)
+        queue.enqueue("pending", expires=10)
+        queue.enqueue("later", expires=10, delay=2, priority=1)
+        queue.enqueue("leased", expires=10, priority=2)
+        assert queue.claim_one("w") is not None
+        now[0] = start + 20 * second
+        assert queue.claim_one("w") is None
+        assert [3] * 3 == look(path, "SELECT phase FROM alkstore_jobs")
+        now[0] = start + second
+        assert (1, 1, 1) == (queue.stats().ready, queue.stats().scheduled, queue.stats().processing)
+        assert ["pending"] == [job.payload for job in queue.claim_batch("w", 9)]
+        now[0] = start + 7 * second
+        assert ["leased", "later", "pending"] == [job.payload for job in queue.claim_batch("w", 9)]
+
+
+def test_setting_back_is_bounded_and_ends(path: Path) -> None:
+    now = [datetime(2026, 1, 1, tzinfo=UTC)]
+    with alkstore.open(f"sqlite:///{path}", durability="relaxed", clock=lambda: now[0]) as store:
+        queue, start = store.queue("q"), now[0]
+        queue.enqueue_many(range(50), expires=10)
+        now[0] = start + timedelta(seconds=20)
+        assert queue.claim_one("w") is None
+        now[0] = start
+        executor, micros = AutoCommit(pool_of(store)), int(start.timestamp()) * 1_000_000
+        batches = [executor.claim("q", "w", 50, "spent", 10, 20, micros) for _ in range(3)]
+        assert [(0, True), (0, True), (50, False)] == [(len(rows), again) for rows, again in batches]
+
+
 @pytest.mark.parametrize(
     ("statement", "index"),
     [
         (sql.CLAIM_DUE, "alkstore_jobs_timer (queue=? AND next_at<?)"),
+        (sql.CLAIM_EARLY, "alkstore_jobs_expired (queue=? AND expires_at>?)"),
         (sql.CLAIM_SPENT, "alkstore_jobs_last (queue=? AND lease_until<?)"),
         (sql.CLAIM_PICK, "alkstore_jobs_ready (queue=?)"),
         (sql.SWEEP_EXPIRED, "alkstore_jobs_expiry (queue=? AND expires_at<?)"),

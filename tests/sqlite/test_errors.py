@@ -9,8 +9,10 @@ import pytest
 
 import alkstore
 from alkstore.records import BuryRef, ClaimRef, ReleaseRef, RetryRef
+from alkstore_sqlite import executor as executor_module
 from alkstore_sqlite.engine import AutoCommit
 from alkstore_sqlite.errors import translate
+from alkstore_sqlite.executor import Units
 from tests.sqlite.support import is_sound, look, on_pool, pool_of, url_of
 
 
@@ -40,7 +42,7 @@ def failure(name: str) -> sqlite3.Error:
         ("SQLITE_PERM", alkstore.EngineUnavailableError),
         ("SQLITE_IOERR_WRITE", alkstore.EngineUnavailableError),
         ("SQLITE_NOMEM", alkstore.EngineUnavailableError),
-        ("SQLITE_INTERRUPT", alkstore.EngineUnavailableError),
+        ("SQLITE_INTERRUPT", alkstore.EngineBusyError),
         ("SQLITE_ERROR", alkstore.SchemaError),
         ("SQLITE_TOOBIG", alkstore.PayloadError),
         ("SQLITE_CONSTRAINT_CHECK", alkstore.EngineError),
@@ -60,6 +62,23 @@ def test_only_an_io_error_of_the_commit_itself_leaves_the_outcome_open() -> None
 def test_errors_of_the_driver_itself_are_engine_errors() -> None:
     assert alkstore.EngineError is type(translate(sqlite3.ProgrammingError("closed"), "x"))
     assert alkstore.ValidationError is type(translate(OverflowError("too large"), "x"))
+    assert alkstore.EngineUnavailableError is type(translate(MemoryError(), "x"))
+
+
+def test_sqlite_without_memory_is_unavailable_and_nothing_happened(store: alkstore.Store) -> None:
+    """The driver reports SQLITE_NOMEM by Python's own MemoryError."""
+
+    def fail(units: Units) -> None:
+        units.execute("DELETE FROM alkstore_jobs")
+        raise MemoryError
+
+    store.queue("q").enqueue(1)
+    executor = AutoCommit(pool_of(store))
+    with pytest.raises(alkstore.EngineUnavailableError) as caught:
+        executor.write(fail)
+    assert isinstance(caught.value.__cause__, MemoryError)
+    assert 1 == store.queue("q").stats().ready
+    assert 2 == store.queue("q").enqueue(2)
 
 
 def fill_disk(store: alkstore.Store, *, room: bool = False) -> None:
@@ -163,8 +182,21 @@ def test_ids_past_64_bits_are_simply_not_there(store: alkstore.Store) -> None:
     assert [1] == [job.id for job in queue.claim_batch("w", 10**6)]
 
 
-@pytest.mark.parametrize("token", [2**63, 10**30, -1])
-def test_tokens_past_64_bits_are_refused_like_any_other(store: alkstore.Store, token: int) -> None:
+@pytest.mark.parametrize("limit", [0, -1])
+def test_a_page_of_nothing_is_empty(store: alkstore.Store, limit: int) -> None:
+    store.queue("q").enqueue(1)
+    assert [] == AutoCommit(pool_of(store)).list("q", None, 0, limit)
+
+
+def test_a_drawn_token_is_never_the_one_that_means_none(store: alkstore.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executor_module, "urandom", bytes)
+    queue = store.queue("q")
+    queue.enqueue_many(range(3))
+    assert [1, 1, 1] == [job.token for job in [*queue.claim_batch("w", 2), *queue.claim_batch("w", 1)]]
+
+
+@pytest.mark.parametrize("token", [2**63, 10**30, -1, 0])
+def test_tokens_that_cannot_be_are_refused_like_any_other(store: alkstore.Store, token: int) -> None:
     """The front may refuse them by itself; the engine must not stumble."""
     executor = AutoCommit(pool_of(store))
     for job_id in (1, 2**63):

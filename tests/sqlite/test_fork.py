@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import alkstore
+from alkstore_sqlite import fork
 from contract_tests.scale import rounds
 from tests.sqlite.support import Program, is_sound, look, url_of
 
@@ -81,3 +82,13 @@ def test_a_fork_that_cannot_wait_leaves_a_store_that_says_so(path: Path) -> None
         assert ["EngineUnavailableError", "1"] == program.finish()
     with alkstore.open(url_of(path)) as store:
         assert 1 == store.queue("q").stats().ready
+
+
+def test_a_process_that_was_not_forked_takes_no_locks_for_a_store(
+    path: Path, store: alkstore.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process has one lock on a file: a shared one would weaken the exclusive one of a connection that checkpoints."""
+    taken: list[str] = []
+    monkeypatch.setattr(fork, "adopt_locks", taken.append)
+    alkstore.open(url_of(path)).close()
+    assert [] == taken

@@ -31,7 +31,8 @@ def test_eight_processes_hammer_one_file(path: Path, record_property: Callable[[
     print(
         f"\n{sum(cycles)} cycles in {seconds:g} s, {min(cycles)} to {max(cycles)} per process; slowest call {slowest:.3f} s"
     )
-    assert min(cycles) > 0
+    # A process that is starved does next to nothing, while the others do all the more.
+    assert min(cycles) >= sum(cycles) / PROCESSES / 5, cycles
     assert [0] == look(path, "SELECT count(*) FROM alkstore_dead_jobs")
     # Each cycle enqueues one and acks one, where it got one: the balance is what is left.
     assert look(path, "SELECT count(*) FROM alkstore_jobs")[0] <= PROCESSES

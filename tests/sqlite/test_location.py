@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -102,3 +103,21 @@ def test_unknown_and_impossible_options_are_named(path: Path, options: dict[str,
 def test_a_pool_size_is_a_number_from_one(path: Path, size: object) -> None:
     with pytest.raises(alkstore.ValidationError, match="pool_size"):
         alkstore.open(f"sqlite:///{path}", pool_size=size)
+
+
+def test_a_name_that_no_file_can_have_is_refused() -> None:
+    with pytest.raises(alkstore.ValidationError):
+        alkstore.open("sqlite:////nowhere/\ud800.db")
+
+
+@pytest.mark.parametrize(
+    "name", ["a b.db", "50%.db", "%41.db", "what?.db", "#1.db", "q'uote.db", "ü.db", "file:x.db", "n\nl.db"]
+)
+def test_names_with_odd_characters_are_files_of_that_name(tmp_path: Path, name: str) -> None:
+    with (
+        alkstore.open("sqlite:///" + quote(str(tmp_path / name)), durability="relaxed") as store,
+        store.transaction() as tx,
+    ):
+        tx.queue("q").enqueue(1)
+        assert [str(tmp_path / name)] == [row[2] for row in tx.execute("PRAGMA database_list")]
+    assert (tmp_path / name).stat().st_size

@@ -108,7 +108,8 @@ def test_the_readable_view_shows_times_and_payloads(path: Path, store: alkstore.
         job.fail("no")
     with back_door(path) as connection:
         rows = connection.execute(
-            "SELECT id, state, payload, created_at, lease_until, died_at FROM alkstore_readable_jobs ORDER BY id"
+            "SELECT id, state, payload, created_at, claim_expires_at, died_at, visibility_timeout, payload_bytes "
+            "FROM alkstore_readable_jobs ORDER BY id"
         ).fetchall()
     assert [(1, "processing", '{"a":"ä"}'), (2, "processing", "x'00FF'"), (3, "dead", '"dead"')] == [
         row[:3] for row in rows
@@ -116,6 +117,7 @@ def test_the_readable_view_shows_times_and_payloads(path: Path, store: alkstore.
     record = store.get_job(1)
     assert record is not None
     assert record.claim_expires_at is not None
-    assert record.created_at.strftime("%Y-%m-%d %H:%M:%S.%f") == rows[0][3]
-    assert record.claim_expires_at.strftime("%Y-%m-%d %H:%M:%S.%f") == rows[0][4]
+    assert record.created_at.isoformat(" ", "microseconds") == rows[0][3]
+    assert record.claim_expires_at.isoformat(" ", "microseconds") == rows[0][4]
     assert rows[2][5] is not None
+    assert [("00:01:00.000000", 10), ("00:01:00.000000", 2), ("00:01:00.000000", 6)] == [row[6:] for row in rows]

@@ -9,6 +9,7 @@ import pytest
 
 import alkstore
 from alkstore_sqlite import engine as engine_module
+from alkstore_sqlite import schema, sql
 from alkstore_sqlite.location import Location
 from alkstore_sqlite.pool import Pool
 from contract_tests.scale import rounds
@@ -83,6 +84,8 @@ def test_a_file_that_is_no_database_is_left_alone(path: Path) -> None:
     with pytest.raises(alkstore.StoreCorruptError) as caught:
         alkstore.open(url_of(path))
     assert isinstance(caught.value.__cause__, sqlite3.DatabaseError)
+    with pytest.raises(alkstore.StoreCorruptError):
+        alkstore.open(url_of(path), migrate=False)
     assert content == path.read_bytes()
 
 
@@ -110,6 +113,25 @@ def test_without_migrate_an_absent_schema_is_refused_and_nothing_is_made(path: P
     with pytest.raises(alkstore.SchemaError, match="python -m alkstore migrate"):
         alkstore.open(url_of(path), migrate=False)
     assert ["customers"] == look(path, "SELECT name FROM sqlite_master")
+
+
+@pytest.mark.parametrize("found", ["an application's", "an older schema", "a newer schema"])
+def test_a_file_that_is_refused_keeps_its_journal_mode_and_every_byte(
+    path: Path, monkeypatch: pytest.MonkeyPatch, found: str
+) -> None:
+    with back_door(path) as connection:
+        connection.execute("CREATE TABLE customers (name)")
+        if found != "an application's":
+            connection.execute(sql.SCHEMA_CREATE)
+            connection.execute(sql.SCHEMA_WRITE, (1, 0) if found == "an older schema" else (2, 0))
+    monkeypatch.setattr(schema, "CODE_VERSION", (1, 1))
+    before = path.read_bytes()
+    assert b"\x01\x01" == before[18:20]  # a rollback journal, by SQLite's file format
+    for migrate in (False, True) if found == "a newer schema" else (False,):
+        with pytest.raises(alkstore.SchemaError):
+            alkstore.open(url_of(path), migrate=migrate)
+        assert before == path.read_bytes()
+        assert [path.name] == [file.name for file in path.parent.iterdir()]
 
 
 def test_a_current_schema_is_opened_while_somebody_writes(path: Path, store: alkstore.Store) -> None:

@@ -52,6 +52,24 @@ def test_an_unread_insert_returning_does_not_keep_a_transaction_from_committing(
     assert [1, 2] == look(path, "SELECT x FROM effects")
 
 
+def test_rows_that_are_not_read_yet_stand_in_the_way_of_no_savepoint(store: alkstore.Store) -> None:
+    with store.transaction() as tx:
+        tx.execute("CREATE TABLE effects (x)")
+        with tx.transaction():
+            first = tx.execute("INSERT INTO effects VALUES (1), (2), (3), (4), (5) RETURNING x")
+            assert (1,) == first.fetchone()
+        with tx.transaction():
+            assert [(2,), (3,)] == first.fetchmany(2)
+        assert (4,) == next(first)
+        assert [(5,)] == first.fetchall()
+        assert ([], None, []) == (first.fetchmany(), first.fetchone(), list(first))
+        second = tx.execute("UPDATE effects SET x = -x RETURNING x")
+        assert [(-1,), (-2,), (-3,), (-4,), (-5,)] == list(second)
+        third = tx.execute("DELETE FROM effects RETURNING x")
+    with pytest.raises(sqlite3.ProgrammingError):
+        third.fetchone()
+
+
 def test_a_connection_that_is_left_with_an_old_snapshot_is_replaced(path: Path, store: alkstore.Store) -> None:
     """An application got at the connection behind the cursor, and left a result half read on it."""
     store.queue("q").enqueue_many(range(1_000))
@@ -100,6 +118,28 @@ def test_an_operation_that_failed_takes_the_transaction_with_it(store: alkstore.
     with pytest.raises(alkstore.TransactionError):
         work()
     assert 0 == store.queue("q").stats().ready
+
+
+@pytest.mark.parametrize("method", ["hold", "let_go", "give"])
+def test_an_interrupt_on_the_way_in_or_out_keeps_no_lock(
+    store: alkstore.Store, open_store: Opener, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    """A Ctrl-C, or the time limit that a worker sets itself by a signal."""
+
+    def interrupt(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    def work() -> None:
+        with store.transaction() as tx:
+            tx.queue("q").enqueue("one")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pool_of(store), method, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            work()
+    other = open_store(lock_timeout=1)
+    assert other.queue("q").enqueue("the lock is free") == other.queue("q").stats().ready
+    store.queue("q").enqueue("and the mutex")
 
 
 def test_a_refused_commit_is_repeated_and_not_lost(store: alkstore.Store) -> None:
