@@ -31,6 +31,21 @@ def check_int(value: object, name: str, least: int, most: int) -> int:
     return int(value)
 
 
+def check_engine_options(given: Mapping[str, object], known: frozenset[str], engine: str) -> None:
+    """Raise ``ValidationError`` for a keyword of ``alkstore.open`` that is neither its own nor the engine's (O-4).
+
+    For engines: what is not ``open``'s own comes to them.
+    """
+    for key in given:
+        if key in QueueFields.__annotations__:
+            raise ValidationError(f"{key!r} is an option of store.queue, not of alkstore.open")
+        if key not in known:
+            raise ValidationError(
+                f"{key!r} is neither an option of alkstore.open (clock, codecs, durability, lock_timeout, max_payload, "
+                f"migrate, url) nor of the {engine} engine; those are {', '.join(sorted(known))}"
+            )
+
+
 @dataclass(frozen=True, slots=True)
 class Backoff:
     """The retry curve's base and cap, in whole seconds (J-7).

@@ -11,7 +11,6 @@ import psycopg
 from alkstore.capabilities import Capabilities
 from alkstore.clock import host_now, to_datetime, to_timedelta
 from alkstore.engine import Engine, EngineOptions
-from alkstore.errors import SchemaError
 from alkstore.records import Health
 from alkstore_postgres import schema, sql
 from alkstore_postgres.errors import Sent, is_lost, translate
@@ -109,7 +108,7 @@ class PostgresEngine(Engine):
         finally:
             self._pool.release(connection)
         if version is None:
-            raise SchemaError(f"the schema in {self._location.where} is gone; run: python -m alkstore migrate")
+            raise schema.refuse(None, self._location.where, self._location.schema)
         return Health(
             engine=self.name,
             server_version=spelled,

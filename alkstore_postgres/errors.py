@@ -23,6 +23,7 @@ from alkstore.errors import (
     StoreCorruptError,
     TransactionError,
 )
+from alkstore.schema import COMMAND
 
 
 class Sent(Enum):
@@ -54,6 +55,8 @@ _ENDS: Final = frozenset(
     }
 )
 
+_MEND: Final = f"run: {COMMAND} (with --schema, where the store has one of its own)"
+
 _AGAIN: Final = frozenset({"40001", "40P01"})  # serialisation failure, deadlock
 
 _MEANINGS: Final[dict[str, tuple[type[AlkstoreError], str]]] = {
@@ -63,13 +66,13 @@ _MEANINGS: Final[dict[str, tuple[type[AlkstoreError], str]]] = {
         EngineError,
         "a prepared statement is gone: behind a connection pooler, open with prepare_threshold=None",
     ),
-    "3F000": (SchemaError, "the schema is gone; run: python -m alkstore migrate"),
+    "3F000": (SchemaError, f"the schema is gone; {_MEND}"),
     "40001": (EngineBusyError, "others changed the same rows again and again"),
     "40P01": (EngineBusyError, "others locked the same rows in another order, again and again"),
     "42501": (EngineUnavailableError, "the role has not been granted what the store needs"),
-    "42703": (SchemaError, "the schema is not what this code needs; run: python -m alkstore migrate"),
-    "42883": (SchemaError, "the schema is not what this code needs; run: python -m alkstore migrate"),
-    "42P01": (SchemaError, "the schema's tables are gone; run: python -m alkstore migrate"),
+    "42703": (SchemaError, f"the schema is not what this code needs; {_MEND}"),
+    "42883": (SchemaError, f"the schema is not what this code needs; {_MEND}"),
+    "42P01": (SchemaError, f"the schema's tables are gone; {_MEND}"),
     "53100": (StorageFullError, "the server's disk is full"),
     "53200": (EngineUnavailableError, "the server is out of memory"),
     "54000": (PayloadError, "a value is too large for the server"),

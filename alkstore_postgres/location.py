@@ -12,7 +12,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from alkstore.clock import SECOND, duration
 from alkstore.errors import ValidationError
-from alkstore.options import check_int
+from alkstore.options import check_engine_options, check_int
 
 SCHEMES: Final = ("postgresql", "postgres", "postgresql+psycopg")
 
@@ -63,11 +63,7 @@ def locate(url: str, extra: Mapping[str, object]) -> Location:
     prepared, default 5; ``None``: never, for a pooler that doesn't know of prepared statements).
     """
     known = {"schema", "pool_size", "connect_timeout", "max_lifetime", "prepare_threshold"}
-    for key in extra:
-        if key not in known:
-            raise ValidationError(
-                f"{key!r} is not an option of the PostgreSQL engine; those are {', '.join(sorted(known))}"
-            )
+    check_engine_options(extra, frozenset(known), "postgresql")
     parameters = _parse(url)
     timeout = extra.get("connect_timeout")
     if timeout is not None:

@@ -77,7 +77,7 @@ def migrate(connection: Connection, statements: sql.Statements, schema: str, whe
         except pg.InsufficientPrivilege as exc:
             raise SchemaError(
                 f"the role may not create or upgrade the schema {schema!r} in {where}: {exc.diag.message_primary}; run "
-                f"python -m alkstore migrate with a role that may"
+                f"{versions.COMMAND} --schema {shlex.quote(schema)} with a role that may"
             ) from exc
         except (pg.DuplicateTable, pg.DuplicateObject, pg.DuplicateFunction) as exc:
             raise SchemaError(

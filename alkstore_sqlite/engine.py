@@ -11,8 +11,8 @@ from typing import Concatenate, Final, ParamSpec, TypeVar
 from alkstore.capabilities import Capabilities
 from alkstore.clock import host_now, to_datetime
 from alkstore.engine import EngineOptions
-from alkstore.errors import EngineUnavailableError, ValidationError
-from alkstore.options import check_int
+from alkstore.errors import EngineUnavailableError
+from alkstore.options import check_engine_options, check_int
 from alkstore.records import Health
 from alkstore_sqlite import schema, sql
 from alkstore_sqlite.errors import DRIVER_ERRORS, is_busy, is_lasting
@@ -60,9 +60,7 @@ def open_engine(url: str, options: EngineOptions, extra: Mapping[str, object]) -
 
 
 def _pool_size(extra: Mapping[str, object], *, memory: bool) -> int:
-    unknown = sorted(key for key in extra if key != "pool_size")
-    if unknown:
-        raise ValidationError(f"{unknown[0]!r} is not an option of the sqlite engine; it has pool_size")
+    check_engine_options(extra, frozenset({"pool_size"}), "sqlite")
     given = extra.get("pool_size")
     if memory:
         if given is not None:

@@ -23,7 +23,10 @@ class Location(NamedTuple):
     @property
     def url(self) -> str:
         """The URL as one would type it, for messages."""
-        return "sqlite:///:memory:" if self.path is None else f"sqlite:///{self.path}"
+        if self.path is None:
+            return "sqlite:///:memory:"
+        # Only what would be read otherwise is spelt otherwise: the URL is to be typed again, and to be read by people.
+        return "sqlite:///" + self.path.replace("%", "%25").replace("?", "%3F").replace("#", "%23")
 
 
 def parse(url: str) -> Location:

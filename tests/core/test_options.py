@@ -11,7 +11,15 @@ import pytest
 
 from alkstore import Backoff, Item, QueueOptions, ValidationError
 from alkstore.codec import decode_headers
-from alkstore.options import JobOptions, QueueFields, Stamps, merge_options, queue_options, resolve_enqueue
+from alkstore.options import (
+    JobOptions,
+    QueueFields,
+    Stamps,
+    check_engine_options,
+    merge_options,
+    queue_options,
+    resolve_enqueue,
+)
 from alkstore.protocols import Queue
 from alkstore.records import NewJob
 
@@ -149,3 +157,20 @@ def test_stamps_are_plain_ints_whatever_was_given() -> None:
     job = resolve_enqueue(Stamps.of(options), "raw", b"", {"priority": Level.HIGH, "max_attempts": Level.HIGH})
     stamps = (job.max_attempts, job.backoff_base, job.backoff_cap, job.priority, options.max_attempts)
     assert [int] * 5 == [type(value) for value in stamps]
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        (
+            "durabilty",
+            "'durabilty' is neither an option of alkstore.open .*durability.* nor of the odd engine; those are a",
+        ),
+        ("visibility_timeout", "an option of store.queue"),
+    ],
+)
+def test_a_keyword_that_nobody_knows_is_refused_with_those_that_are(key: str, said: str) -> None:
+    """Those of ``open`` too, and one that belongs to a queue is sent there (O-4)."""
+    check_engine_options({"a": 1}, frozenset({"a"}), "odd")
+    with pytest.raises(ValidationError, match=said):
+        check_engine_options({key: 1}, frozenset({"a"}), "odd")

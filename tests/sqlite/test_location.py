@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 
 import alkstore
-from alkstore_sqlite.location import parse
+from alkstore_sqlite.location import Location, parse
 
 
 def test_three_slashes_are_a_relative_path_made_absolute_at_once(
@@ -121,3 +121,10 @@ def test_names_with_odd_characters_are_files_of_that_name(tmp_path: Path, name: 
         tx.queue("q").enqueue(1)
         assert [str(tmp_path / name)] == [row[2] for row in tx.execute("PRAGMA database_list")]
     assert (tmp_path / name).stat().st_size
+
+
+@pytest.mark.parametrize("name", ["a?b.db", "a#b.db", "100%.db", "100%25.db", "a b.db", "plain.db"])
+def test_the_url_in_a_message_can_be_typed_again(name: str, tmp_path: Path) -> None:
+    """It names the same file, whatever is in its name (S-2: the command that an error names works)."""
+    path = str((tmp_path / name).resolve())
+    assert path == parse(Location(path).url).path

@@ -1,0 +1,80 @@
+"""Claims beside open transactions, and closing beside calls that are blocked (Q-CLAIM-3, S-3, Q-6)."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from alkstore import StoreClosedError
+from contract_tests.steps import claimed
+from contract_tests.travel import Clock
+from tests.postgres.conftest import Opener
+from tests.postgres.door import Door
+from tests.support.waiting import wait_until
+
+WAIT = 60.0
+
+
+@pytest.mark.parametrize("pool_size", [1, 2])
+def test_a_claim_in_a_transaction_never_waits_for_a_connection_to_ripen_on(
+    pool_size: int, open_store: Opener, door: Door
+) -> None:
+    """With one free the rest is ready for others at once; with none the claim ripens within its own transaction."""
+    clock = Clock()
+    queue = open_store(clock=clock, pool_size=pool_size, lock_timeout=5).queue("q")
+    queue.enqueue_many(range(100), delay=1)
+    clock.advance(2)
+    other = open_store(clock=clock, lock_timeout=5).queue("q")
+    with open_store(clock=clock, pool_size=pool_size, lock_timeout=5).transaction() as tx:
+        assert 0 == claimed(tx.queue("q")).payload
+        handle = other.claim_one("other")
+        assert (1 if pool_size > 1 else None) == (None if handle is None else handle.payload)
+    assert 99 - (pool_size - 1) == len(other.claim_batch("other", 200))
+    assert door.live() == {*range(1, 101)}
+
+
+def test_a_lapsed_job_in_an_open_transaction_holds_no_claim_up(open_store: Opener) -> None:
+    """It stays its owner's, who has it locked, and the others get what comes after it."""
+    clock = Clock()
+    store = open_store(clock=clock, lock_timeout=5)
+    queue = store.queue("q")
+    queue.enqueue("held", priority=9)
+    handle = claimed(queue)
+    other = open_store(clock=clock, lock_timeout=5).queue("q")
+    with handle.transaction() as tx:
+        clock.advance(61)
+        tx.queue("results").enqueue("done")
+        other.enqueue_many(["a", "b"])
+        assert ["a", "b"] == [found.payload for found in other.claim_batch("other", 5)]
+        assert other.claim_one("other") is None
+    assert ["done"] == [job.payload for job in store.queue("results").jobs()]
+
+
+def test_a_call_that_waits_for_a_lock_ends_with_the_store(open_store: Opener, door: Door) -> None:
+    """``close`` cuts it off, and it says that the store was closed."""
+    owner, store = open_store(), open_store()
+    job_id = owner.queue("q").enqueue("work")
+    handle = claimed(owner.queue("q"))
+    with ThreadPoolExecutor(1) as thread, handle.transaction():
+        cancelling = thread.submit(store.queue("q").cancel, job_id)
+        wait_until(lambda: door.waiting() == 1, WAIT, "the cancel waits for the row")
+        store.close()
+        with pytest.raises(StoreClosedError):
+            cancelling.result(WAIT)
+    assert set() == door.live()
+
+
+def test_a_purge_waits_for_a_job_in_an_open_transaction(open_store: Opener, door: Door) -> None:
+    """It deletes what is there once that has ended: nothing is passed over in silence."""
+    owner, store = open_store(), open_store()
+    owner.queue("q").enqueue_many(["a", "b"])
+    first, second = owner.queue("q").claim_batch("w", 2)
+    with ThreadPoolExecutor(1) as thread:
+        with owner.transaction() as tx:
+            assert tx.bind(first).heartbeat(100)
+            purging = thread.submit(store.queue("q").purge, "processing")
+            wait_until(lambda: door.waiting() == 1, WAIT, "the purge waits for the row")
+        assert 2 == purging.result(WAIT)
+    assert set() == door.live()
+    assert False is second.ack()
