@@ -94,8 +94,8 @@ _INTO_DEAD: Final = """
 # The pick of a claim, but for its last conditions, and what it does to the picked rows.
 _PICK: Final = """
     SELECT j.id FROM {jobs} AS j
-    WHERE j.queue = %(queue)s::pg_catalog.text AND j.phase = 0 AND j.run_at <= (SELECT now FROM clock)
-      AND (j.lease_until IS NULL OR j.lease_until < (SELECT now FROM clock))
+    WHERE j.queue = %(queue)s::pg_catalog.text AND j.phase = 0
+      AND CASE WHEN j.lease_until IS NULL THEN j.run_at ELSE j.lease_until + 1 END <= (SELECT now FROM clock)
       AND (j.expires_at IS NULL OR j.expires_at > (SELECT now FROM clock))"""
 _TAKE: Final = """
     UPDATE {jobs} AS j SET

@@ -137,9 +137,12 @@ CLAIM_DUE: Final = (
 )
 
 # Whatever is due is expired, or else pending and due, or lapsed; and a lapsed job was due when it was claimed.
+# A lapsed claim is due whatever its run_at says, which may lie ahead once a clock was set back.
+_DUE_AT: Final = "CASE WHEN lease_until < ?2 THEN ?2 ELSE run_at END"
+
 CLAIM_RIPEN: Final = (
-    "UPDATE alkstore_jobs SET phase = " + phase_of("run_at", "expires_at", "?2") + ", "
-    "next_at = " + next_of("run_at", "expires_at", "?2") + " WHERE " + _IDS
+    "UPDATE alkstore_jobs SET phase = " + phase_of(_DUE_AT, "expires_at", "?2") + ", "
+    "next_at = " + next_of(_DUE_AT, "expires_at", "?2") + " WHERE " + _IDS
 )  # fmt: skip
 
 # Set aside as expired by a clock that has stepped back since.
@@ -151,8 +154,8 @@ CLAIM_EARLY: Final = (
 # A lapsed lease may be valid again by such a clock; budget was left with it, or the phase would not have been 3.
 CLAIM_UNEXPIRE: Final = (
     "UPDATE alkstore_jobs SET "
-    "phase = CASE WHEN lease_until >= ?2 THEN 1 ELSE " + phase_of("run_at", "expires_at", "?2") + " END, "
-    "next_at = CASE WHEN lease_until >= ?2 THEN lease_until + 1 ELSE " + next_of("run_at", "expires_at", "?2") + " END "
+    "phase = CASE WHEN lease_until >= ?2 THEN 1 ELSE " + phase_of(_DUE_AT, "expires_at", "?2") + " END, "
+    "next_at = CASE WHEN lease_until >= ?2 THEN lease_until + 1 ELSE " + next_of(_DUE_AT, "expires_at", "?2") + " END "
     "WHERE " + _IDS
 )  # fmt: skip
 
@@ -164,8 +167,8 @@ CLAIM_SPENT: Final = (
 CLAIM_PICK: Final = (
     "SELECT id, codec, payload, headers, priority, attempts, max_attempts, created_at, run_at, expires_at, "
     "visibility_timeout, backoff_base, backoff_cap, retention, last_error "
-    "FROM alkstore_jobs INDEXED BY alkstore_jobs_ready WHERE queue = ?1 AND phase = 0 AND run_at <= ?2 "
-    "AND (lease_until IS NULL OR lease_until < ?2) AND (expires_at IS NULL OR expires_at > ?2) "
+    "FROM alkstore_jobs INDEXED BY alkstore_jobs_ready WHERE queue = ?1 AND phase = 0 "
+    "AND CASE WHEN lease_until IS NULL THEN run_at <= ?2 ELSE lease_until < ?2 END AND (expires_at IS NULL OR expires_at > ?2) "
     "ORDER BY priority DESC, run_at, id LIMIT ?3"
 )
 
