@@ -39,6 +39,7 @@ from alkstore.records import (
     Health,
     JobRow,
     NewJob,
+    PurgeBatch,
     ReleaseRef,
     RetryRef,
     State,
@@ -176,8 +177,12 @@ class Executor(Protocol):
         """Make dead jobs pending again under their ids: no attempts, due now, no expiry (Q-6)."""
         ...
 
-    def purge(self, queue: str, state: State, limit: int) -> int:
-        """Delete at most ``limit`` of the queue's rows in the state, and return how many (Q-6)."""
+    def purge(self, queue: str, state: State, limit: int) -> PurgeBatch:
+        """Delete at most ``limit`` of the queue's rows in the state (Q-6).
+
+        Rows that others hold are waited for. They may have left the state by then, so that fewer than ``limit`` were
+        deleted does not say that none are left: ``again`` does.
+        """
         ...
 
 

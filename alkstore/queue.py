@@ -251,8 +251,8 @@ class Queue(protocols.Queue):
         deleted = 0
         while True:
             batch = executor.purge(self._name, wanted, SWEEP_BATCH)
-            deleted += batch
-            if batch < SWEEP_BATCH or session.frame is not None:
+            deleted += batch.deleted
+            if not batch.again or session.frame is not None:
                 return deleted
 
     def __enter__(self) -> Self:

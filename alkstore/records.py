@@ -134,6 +134,15 @@ class SweepBatch(NamedTuple):
     """The unit did as much as one unit may: commit, and call again."""
 
 
+class PurgeBatch(NamedTuple):
+    """What one unit of a purge did."""
+
+    deleted: int
+    """Rows deleted."""
+    again: bool
+    """The unit looked at as many rows as one unit may, and deleted those that were still in the state: call again."""
+
+
 class StatsRow(NamedTuple):
     """A queue's counts as an engine reads them."""
 

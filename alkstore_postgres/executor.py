@@ -19,6 +19,7 @@ from alkstore.records import (
     ClaimRef,
     JobRow,
     NewJob,
+    PurgeBatch,
     ReleaseRef,
     RetryRef,
     State,
@@ -70,32 +71,39 @@ class PostgresExecutor(Executor):
         found_at, due, lapsed = answer[0][:3]
         if not due and not lapsed:
             return ClaimBatch(_claimed(answer), False)
-        # One now for all of it, that of the findings: what was enqueued since is not due by it.
-        bounds: dict[str, object] = {"queue": queue, "now": Int8(found_at), "exhausted": exhausted}
 
-        def ready(run: Runner) -> bool:
-            """Ripen and set back as much as one unit may, and say whether more may be left."""
-            limit: dict[str, object] = {**bounds, "limit": Int8(ripen)}
-            return run.write(sql.RIPEN, limit)[0][1] >= ripen or run.write(sql.UNEXPIRE, limit)[0][1] >= ripen
+        def ready(run: Runner) -> tuple[Micros, bool]:
+            """Ripen and set back as much as one unit may; return the now of it, and whether more may be left."""
+            at, ripened = run.write(sql.RIPEN, {"queue": queue, "limit": Int8(ripen), "now": _int8(now)})[0]
+            if ripened >= ripen:
+                return at, True
+            return at, run.write(sql.UNEXPIRE, {"queue": queue, "limit": Int8(ripen), "now": Int8(at)})[0][1] >= ripen
 
-        def ready_alone(run: Runner) -> bool:
+        def ready_alone(run: Runner) -> tuple[Micros, bool]:
+            # Others may take their time with it: the now is read after that, or the new leases would be too short.
             run.write(sql.LOCK_RIPENING, {"queue": queue})
             return ready(run)
 
         def work(run: Runner) -> ClaimBatch:
-            if due and (ready_alone if self._runner.bounded else ready)(run):
-                return ClaimBatch([], True)
+            # One now for all of the unit, so that what ripens and what is picked are judged alike.
+            at: Micros = found_at
+            if due:
+                at, more = (ready_alone if self._runner.bounded else ready)(run)
+                if more:
+                    return ClaimBatch([], True)
             if lapsed and bury > 0:
-                run.write(sql.BURY_LAPSED, {**bounds, "limit": Int8(bury)})
+                run.write(
+                    sql.BURY_LAPSED, {"queue": queue, "limit": Int8(bury), "now": Int8(at), "exhausted": exhausted}
+                )
             # Not looked for again: one claim buries `bury` jobs at most, and leaves the rest to the next one.
-            found = run.write(sql.CLAIM_RIPENED, {**parameters, "now": Int8(found_at)})
+            found = run.write(sql.CLAIM_RIPENED, {**parameters, "now": Int8(at)})
             # Where somebody else's lock was released meanwhile on a row that is due as well, nothing was picked: what
             # was done is kept, and the next unit sees to that row.
             return ClaimBatch(_claimed(found), found[0][1])
 
         # Within a transaction that stays open, what others could be handed out must not stay locked: it is readied aside
         # first. What is left are rows of the transaction's own, or all of them where no connection was free.
-        while due and self._runner.aside(ready_alone):
+        while due and self._runner.aside(lambda run: ready_alone(run)[1]):
             pass
         return self._runner.unit(work)
 
@@ -203,11 +211,12 @@ class PostgresExecutor(Executor):
         """Make dead jobs pending again (Q-6)."""
         return self._of_ids(sql.REVIVE, queue, job_ids, now)
 
-    def purge(self, queue: str, state: State, limit: int) -> int:
+    def purge(self, queue: str, state: State, limit: int) -> PurgeBatch:
         """Delete a batch (Q-6)."""
         parameters: dict[str, object] = {"queue": queue, "limit": Int8(limit), "held": state is State.PROCESSING}
         statement = sql.PURGE_DEAD if state is State.DEAD else sql.PURGE_LIVE
-        return len(self._runner.write(statement, parameters))
+        found, deleted = self._runner.write(statement, parameters)[0]
+        return PurgeBatch(deleted, found >= limit)
 
     def _of_ids(self, statement: LiteralString, queue: str, job_ids: Sequence[int], now: Micros | None) -> list[int]:
         possible = [job_id for job_id in job_ids if 0 < job_id <= ID_MAX]

@@ -98,6 +98,10 @@ class Connection(psycopg.Connection[TupleRow]):
         return TransactionStatus(self.pgconn.transaction_status)
 
 
+class PoolBusyError(EngineBusyError):
+    """All of the pool's connections are in use, and the caller doesn't want to wait; it never reaches a user."""
+
+
 class _Place:
     """A thread's place in the line. It is handed a connection, or the right to make one (``None``)."""
 
@@ -153,13 +157,13 @@ class Pool:
 
     # --- taking and giving back ----------------------------------------------------------------------------------
 
-    def acquire(self, *, fresh: bool = False) -> Connection:
+    def acquire(self, *, fresh: bool = False, wait: bool = True) -> Connection:
         """Return a connection that is idle as far as can be seen without asking; ``fresh``: one just made.
 
         Raises ``EngineUnavailableError`` where none can be made, ``EngineBusyError`` where none is given back within
-        ``lock_timeout``, and ``StoreClosedError``.
+        ``lock_timeout`` (without ``wait``: ``PoolBusyError``, at once), and ``StoreClosedError``.
         """
-        connection = self._take()
+        connection = self._take(wait)
         if connection is not None:
             if not fresh and time.monotonic() < connection.expires and not has_ended(connection):
                 return connection
@@ -198,12 +202,7 @@ class Pool:
         if connection.process == os.getpid() and self._drop(connection):
             self._free()
 
-    def has_room(self) -> bool:
-        """Say whether a connection could be had now without waiting for others."""
-        with self._lock:
-            return not self._closed and not self._line and bool(self._idle or self._size < self._location.pool_size)
-
-    def _take(self) -> Connection | None:
+    def _take(self, wait: bool) -> Connection | None:
         """Return an idle connection, or ``None`` for the right to make one."""
         with self._lock:
             self._check_open()
@@ -212,6 +211,8 @@ class Pool:
             if self._size < self._location.pool_size and not self._line:
                 self._size += 1
                 return None
+            if not wait:
+                raise PoolBusyError(f"all {self._location.pool_size} connections are in use (the option is pool_size)")
             place = _Place()
             self._line.append(place)
         try:

@@ -55,7 +55,7 @@ class Runner(Protocol):
     def aside(self, work: Callable[[Runner], bool]) -> bool:
         """Run in a transaction of its own beside the one that is open, committed at once, and return what it does.
 
-        ``False``, without running it, where none is open, or where that would have to wait for a connection.
+        ``False`` where none is open, where that would have to wait for a connection, or where none can be had.
         """
         ...
 
@@ -63,9 +63,11 @@ class Runner(Protocol):
 class AutoRunner:
     """Each statement, or unit of several, is a transaction of its own."""
 
-    def __init__(self, pool: Pool, statements: sql.Statements) -> None:
+    def __init__(self, pool: Pool, statements: sql.Statements, *, wait: bool = True) -> None:
+        """Without ``wait``, a pool that has no connection free is a ``PoolBusyError`` at once."""
         self._pool = pool
         self._statements = statements
+        self._wait = wait
 
     def read(self, statement: LiteralString, parameters: Parameters) -> Rows:
         """Run it; once more, on a new connection, where the connection is cut."""
@@ -100,7 +102,7 @@ class AutoRunner:
         """Run on a connection of the pool, and again where nothing has happened and another run is worth it."""
         runs, cuts = 0, 0
         while True:
-            connection = self._pool.acquire(fresh=cuts > 0)
+            connection = self._pool.acquire(fresh=cuts > 0, wait=self._wait)
             try:
                 return work(connection)
             except psycopg.Error as exc:

@@ -1,4 +1,4 @@
-"""The engine's statements: one constant each, in the twin's order and under the twin's names.
+"""The engine's statements: one constant each, in sections that come in the twin's order.
 
 **Which jobs a claim may take** (``phase`` and ``next_at``). A claim takes the first n jobs of a queue by priority, run_at
 and id, among those that are due, not leased and not expired. One index in that order would do, but a claim would then
@@ -20,10 +20,10 @@ somebody works on (a lapsed job inside an open ``handle.transaction()``) are pas
 stays open has the ripening done aside, on another connection, where one is free: its locks would last until the commit.
 A leased job whose expiry passes stays where it is until its lease lapses. A clock that steps back leaves rows of phase 3
 whose expiry lies ahead again: the claim finds them by an index of that phase, and sets them back.
-Each statement that changes run_at,
-lease_until, token or expires_at sets both columns by the rule (``PENDING_*`` and ``LEASED_*`` below). Nothing that a user sees
-depends on them: ``STATS``, ``GET``, ``LIST`` and the sweep look at the job's own columns, and the claim checks these once
-more, so that a clock which steps back cannot hand out a job that is not due, leased or expired.
+Each statement that changes run_at, lease_until, token or expires_at sets both columns by the rule (``_PENDING_*`` and
+``_LEASED_*`` below). Nothing that a user sees depends on them: ``STATS``, ``GET`` and ``LIST_*`` look at the job's own
+columns, and the claim and the sweep check these once more, so that a clock which steps back cannot hand out or bury a
+job before its time.
 
 **Time.** ``{now}`` is the parameter ``now`` or, where it is NULL, ``statement_timestamp()`` in microseconds. It stands in
 a CTE and is read by ``(SELECT now FROM clock)``, which the planner takes as a value known before the scan, so that an index
@@ -44,7 +44,8 @@ operands of exactly the types that ``pg_catalog`` has them for, so that no ``sea
 Keywords (``bigint``, ``coalesce``, ``least``, ``extract``) are never looked up in it.
 
 Differences from the twin, where a statement doesn't name its own: SQLite has one writer at a time and so neither row locks
-nor ``SKIP LOCKED``, and its statements run one after another in one transaction where these are one statement each.
+nor ``SKIP LOCKED``, and it runs several statements one after another in one transaction where there is one here; its own
+docstring says which.
 """
 
 from __future__ import annotations
@@ -620,7 +621,8 @@ RETURNING id
 
 # Q-6: deletes pending or (held) processing jobs. One branch per phase, as each has an index of its own; the LIMIT at the
 # end stops them as soon as it has enough. Locks what they found in id order, and waits for locks: a purge that passed over
-# a job in somebody's open transaction would leave it behind and say nothing.
+# a job in somebody's open transaction would leave it behind and say nothing. Of those waited for some may be gone or in
+# another state by then, so that how many were found is in the answer as well.
 PURGE_LIVE: Final[LiteralString] = """
 WITH ready AS (
     SELECT j.id FROM {jobs} AS j
@@ -640,34 +642,38 @@ WITH ready AS (
     WHERE j.queue = %(queue)s::pg_catalog.text AND j.phase = 3 AND j.expires_at IS NOT NULL
       AND (j.token IS NOT NULL) = %(held)s::boolean
     LIMIT %(limit)s::bigint
+), found AS MATERIALIZED (
+    SELECT a.id FROM (
+        SELECT r.id FROM ready AS r
+        UNION ALL SELECT w.id FROM waiting AS w
+        UNION ALL SELECT l.id FROM last_lease AS l
+        UNION ALL SELECT x.id FROM past_expiry AS x
+    ) AS a
+    LIMIT %(limit)s::bigint
 ), locked AS MATERIALIZED (
     SELECT j.id FROM {jobs} AS j
-    WHERE j.id = ANY (ARRAY(
-        SELECT a.id FROM (
-            SELECT r.id FROM ready AS r
-            UNION ALL SELECT w.id FROM waiting AS w
-            UNION ALL SELECT l.id FROM last_lease AS l
-            UNION ALL SELECT x.id FROM past_expiry AS x
-        ) AS a
-        LIMIT %(limit)s::bigint
-    )) AND (j.token IS NOT NULL) = %(held)s::boolean
+    WHERE j.id = ANY (ARRAY(SELECT f.id FROM found AS f)) AND (j.token IS NOT NULL) = %(held)s::boolean
     ORDER BY j.id FOR UPDATE
+), gone AS (
+    DELETE FROM {jobs} AS j
+    WHERE j.id = ANY (ARRAY(SELECT l.id FROM locked AS l))
+    RETURNING j.id
 )
-DELETE FROM {jobs} AS j
-WHERE j.id = ANY (ARRAY(SELECT l.id FROM locked AS l))
-RETURNING j.id
+SELECT (SELECT pg_catalog.count(*) FROM found) AS found, (SELECT pg_catalog.count(*) FROM gone) AS deleted
 """
 
-# Q-6: deletes dead jobs. Locks in id order, and waits for locks.
+# Q-6: deletes dead jobs. Locks in id order, and waits for locks; what is gone by then doesn't count towards the limit.
 PURGE_DEAD: Final[LiteralString] = """
-WITH picked AS MATERIALIZED (
+WITH found AS MATERIALIZED (
     SELECT d.id FROM {dead_jobs} AS d
     WHERE d.queue = %(queue)s::pg_catalog.text
     ORDER BY d.id LIMIT %(limit)s::bigint FOR UPDATE
+), gone AS (
+    DELETE FROM {dead_jobs} AS d
+    WHERE d.id = ANY (ARRAY(SELECT f.id FROM found AS f))
+    RETURNING d.id
 )
-DELETE FROM {dead_jobs} AS d
-WHERE d.id = ANY (ARRAY(SELECT p.id FROM picked AS p))
-RETURNING d.id
+SELECT (SELECT pg_catalog.count(*) FROM found) AS found, (SELECT pg_catalog.count(*) FROM gone) AS deleted
 """
 
 # --- schema version (S-2, Z-13) ----------------------------------------------------------------------------------

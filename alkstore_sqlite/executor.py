@@ -19,6 +19,7 @@ from alkstore.records import (
     ClaimRef,
     JobRow,
     NewJob,
+    PurgeBatch,
     ReleaseRef,
     RetryRef,
     State,
@@ -229,13 +230,13 @@ class Units:
             self.execute(sql.DELETE_DEAD, (_json(ids),))
         return ids
 
-    def purge(self, queue: str, state: State, limit: int) -> int:
+    def purge(self, queue: str, state: State, limit: int) -> PurgeBatch:
         """Delete a batch (Q-6)."""
         pick, delete = _PURGES[state]
         ids = [row[0] for row in self.execute(pick, (queue, limit))]
         if ids:
             self.execute(delete, (_json(ids),))
-        return len(ids)
+        return PurgeBatch(len(ids), len(ids) >= limit)
 
     def _ids(self, statement: str, queue: str, now: Micros, limit: int) -> list[int]:
         return [row[0] for row in self.execute(statement, (queue, now, limit))]

@@ -13,6 +13,7 @@ from alkstore.records import (
     ClaimRef,
     JobRow,
     NewJob,
+    PurgeBatch,
     ReleaseRef,
     RetryRef,
     State,
@@ -114,6 +115,6 @@ class Operations:
         """Make dead jobs pending again (Q-6)."""
         return self.write(Units.revive, queue, job_ids, now)
 
-    def purge(self, queue: str, state: State, limit: int) -> int:
+    def purge(self, queue: str, state: State, limit: int) -> PurgeBatch:
         """Delete a batch (Q-6)."""
         return self.write(Units.purge, queue, state, limit)

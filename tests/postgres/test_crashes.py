@@ -9,12 +9,14 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import psycopg
 
 import alkstore
 from alkstore.errors import EngineUnavailableError, OutcomeUnknownError
+from alkstore.protocols import JobHandle
 from alkstore.store import Store
 from contract_tests.scale import rounds
 from tests.postgres.door import Door, in_transaction
@@ -104,6 +106,11 @@ def test_a_server_that_crashes_under_load(own_postgres: PostgresServer) -> None:
         except OutcomeUnknownError:
             return False
 
+    def settling(handle: JobHandle, ending: str) -> Callable[[], bool]:
+        if ending == "a":
+            return handle.ack
+        return lambda: handle.fail("no") if ending == "f" else handle.retry("again", delay=0)
+
     def work(dice: random.Random) -> None:
         try:
             while not stop.is_set():
@@ -111,8 +118,8 @@ def test_a_server_that_crashes_under_load(own_postgres: PostgresServer) -> None:
                 with guard:
                     book.enqueued |= set(ids or ())
                 for handle in attempt(lambda: queue.claim_batch("w", 2)) or ():
-                    ending = dice.choice("aaf")
-                    done = attempt(handle.ack if ending == "a" else lambda handle=handle: handle.fail("no"))
+                    ending = dice.choice("aafr")
+                    done = attempt(settling(handle, ending))
                     with guard:
                         turns[0] += 1
                         if ending == "a" and done is not None:
@@ -127,7 +134,7 @@ def test_a_server_that_crashes_under_load(own_postgres: PostgresServer) -> None:
     for thread in threads:
         thread.start()
     try:
-        for _ in range(max(2, rounds(10))):
+        for _ in range(rounds(50)):
             target = turns[0] + random.randrange(20, 200)
             wait_until(lambda target=target: turns[0] >= target or failures, WAIT, "the writers to get on")
             own_postgres.stop("immediate")

@@ -53,6 +53,24 @@ def a_role(postgres_server: PostgresServer, database: str) -> Iterator[Any]:
             connection.execute(sql.SQL("DROP ROLE {}").format(role))
 
 
+@pytest.fixture
+def where_set(postgres_server: PostgresServer, a_role: Any, database: str) -> Iterator[Any]:
+    """Return the URL of a database with settings of a role, of the database, or of each session."""
+    made: list[str] = []
+
+    def make(where: str, **settings: str) -> str:
+        if where == "role":
+            return a_role(**settings)
+        if where == "session":
+            return set_on_session(database, **settings)
+        made.append(postgres_server.create_database(**settings))
+        return made[-1]
+
+    yield make
+    for url in made:
+        postgres_server.drop_database(url)
+
+
 def work_through(store: Store) -> Counter[int]:
     """Have 8 threads enqueue, claim and settle jobs, and return how often each was acked."""
     queue = store.queue("q")
@@ -88,15 +106,9 @@ def work_through(store: Store) -> Counter[int]:
 @pytest.mark.parametrize("level", ["serializable", "repeatable read"])
 @pytest.mark.parametrize("where", ["role", "database", "session"])
 def test_a_stricter_default_isolation_gives_each_job_once_and_no_error(
-    postgres_server: PostgresServer, open_store: Opener, a_role: Any, database: str, level: str, where: str
+    open_store: Opener, where_set: Any, level: str, where: str
 ) -> None:
-    own = ""
-    if where == "role":
-        url = a_role(default_transaction_isolation=level)
-    elif where == "database":
-        url = own = postgres_server.create_database(default_transaction_isolation=level)
-    else:
-        url = set_on_session(database, default_transaction_isolation=level)
+    url = where_set(where, default_transaction_isolation=level)
     with psycopg.connect(url) as connection:
         assert connection.execute("SHOW default_transaction_isolation").fetchone() == (level,)
     store = open_store(url)
@@ -104,18 +116,34 @@ def test_a_stricter_default_isolation_gives_each_job_once_and_no_error(
     assert set(done.values()) == {1}
     assert len(done) == max(80, rounds(2_000)) // 8 * 8
     store.close()
-    if own:
-        postgres_server.drop_database(own)
 
 
-def test_short_time_limits_of_the_role_do_no_harm(open_store: Opener, a_role: Any, door: Door) -> None:
+@pytest.mark.parametrize("where", ["role", "database", "session"])
+def test_short_time_limits_do_no_harm(
+    postgres_server: PostgresServer, open_store: Opener, where_set: Any, schema: str, where: str
+) -> None:
     """A statement that waits for longer than all of them gets its lock; a transaction that rests for longer goes on."""
     limits: dict[str, str] = dict.fromkeys(
         ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"), "300ms"
     )
-    if door.connection.info.server_version >= 170000:
-        limits["transaction_timeout"] = "400ms"
-    store = open_store(a_role(**limits))
+    with psycopg.connect(postgres_server.url) as connection:
+        if connection.info.server_version >= 170000:
+            limits["transaction_timeout"] = "400ms"
+    url = where_set(where, **limits)
+    with psycopg.connect(url) as connection:
+        assert connection.execute("SHOW statement_timeout").fetchone() == ("300ms",)
+    store = open_store(url)
+    queue = store.queue("q")
+    with psycopg.connect(url, autocommit=True) as connection:
+        for name in limits:
+            connection.execute(sql.SQL("SET {} TO 0").format(sql.Identifier(name)))
+        wait_beyond_the_limits(store, Door(connection, schema))
+    assert queue.stats().ready == 2
+    store.close()
+
+
+def wait_beyond_the_limits(store: Store, door: Door) -> None:
+    """Have a transaction rest, a statement of it run, and a call wait for a lock, each for longer than 400 ms."""
     queue = store.queue("q")
     job = queue.enqueue(1)
     with store.transaction() as tx:
@@ -134,7 +162,6 @@ def test_short_time_limits_of_the_role_do_no_harm(open_store: Opener, a_role: An
     door.do("COMMIT")
     waiter.join(WAIT)
     assert answers == [True]
-    assert queue.stats().ready == 2
 
 
 def test_a_read_only_default_does_no_harm(open_store: Opener, a_role: Any) -> None:

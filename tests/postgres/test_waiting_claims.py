@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import secrets
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from urllib.parse import urlsplit
 
 import pytest
+from psycopg.sql import SQL, Identifier
 
 from alkstore import StoreClosedError
+from alkstore.limits import SWEEP_BATCH
+from alkstore_postgres import sql
+from alkstore_postgres.sql import Statements
 from contract_tests.steps import claimed
 from contract_tests.travel import Clock
 from tests.postgres.conftest import Opener
@@ -78,3 +85,62 @@ def test_a_purge_waits_for_a_job_in_an_open_transaction(open_store: Opener, door
         assert 2 == purging.result(WAIT)
     assert set() == door.live()
     assert False is second.ack()
+
+
+def test_a_purge_goes_on_where_others_have_deleted_what_it_waited_for(open_store: Opener, door: Door) -> None:
+    """A batch that comes out smaller for that isn't the last one."""
+    count = 2 * SWEEP_BATCH + 1
+    owner, store = open_store(), open_store()
+    ids = owner.queue("q").enqueue_many(range(count))
+    with ThreadPoolExecutor(1) as thread:
+        with owner.transaction() as tx:
+            assert tx.queue("q").cancel(ids[0])
+            purging = thread.submit(store.queue("q").purge, "pending")
+            wait_until(lambda: door.waiting() == 1, WAIT, "the purge waits for the row")
+        assert count - 1 == purging.result(WAIT)
+    assert set() == door.live()
+
+
+def test_a_lease_begins_when_the_wait_for_others_ripening_is_over(open_store: Opener, door: Door) -> None:
+    """Not when the claim was called: it could be over before the handle is there."""
+    queue = open_store().queue("q", visibility_timeout=1)
+    queue.enqueue("work", delay=0.05)
+    lock = Statements(door.schema)[sql.LOCK_RIPENING]
+    with ThreadPoolExecutor(1) as thread:
+        with door.connection.transaction():
+            door.connection.execute(lock, {"queue": "q"})
+            door.do("SELECT pg_sleep(0.1)")  # the job is due
+            claiming = thread.submit(queue.claim_one, "w")
+            wait_until(lambda: door.waiting() == 1, WAIT, "the claim waits for its turn to ripen")
+            door.do("SELECT pg_sleep(1.1)")  # for longer than a lease
+            [(over,)] = door.ask("SELECT clock_timestamp()")
+        handle = claiming.result(WAIT)
+    assert handle is not None
+    assert handle.deadline > over + timedelta(seconds=0.9)
+    assert handle.ack()
+
+
+def test_a_claim_in_a_transaction_does_without_what_the_server_refuses(
+    open_store: Opener, database: str, door: Door
+) -> None:
+    """The role's connections are spent: no other can be made to ripen on, and the claim ripens within its own."""
+    role = Identifier(f"few_{secrets.token_hex(4)}")
+    door.connection.execute(SQL("CREATE ROLE {} LOGIN PASSWORD 'few' CONNECTION LIMIT 1").format(role))
+    parts = urlsplit(database)
+    try:
+        door.connection.execute(
+            SQL("GRANT CREATE ON DATABASE {} TO {}").format(Identifier(parts.path.removeprefix("/")), role)
+        )
+        url = parts._replace(netloc=f"{role.as_string().strip(chr(34))}:few@{parts.hostname}:{parts.port}").geturl()
+        clock = Clock()
+        store = open_store(url, clock=clock, pool_size=2, lock_timeout=5)
+        queue = store.queue("q")
+        queue.enqueue("work", delay=1)
+        clock.advance(2)
+        with store.transaction() as tx:
+            assert "work" == claimed(tx.queue("q")).payload
+        store.close()
+        wait_until(lambda: not door.sessions(), WAIT, "the store's session to end")
+    finally:
+        door.connection.execute(SQL("DROP OWNED BY {} CASCADE").format(role))
+        door.connection.execute(SQL("DROP ROLE {}").format(role))
