@@ -22,5 +22,8 @@ class Capabilities:
     transactions: bool
     """``store.transaction()``, its savepoints, and ``handle.transaction()`` (T-1, T-2, T-4 to T-6, J-10)."""
 
+    join: bool
+    """``store.join``: the same over a connection that the application has open (T-3)."""
+
     sql: bool
     """``tx.execute``: the application's own statements inside the transaction (T-1)."""

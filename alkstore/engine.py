@@ -27,6 +27,7 @@ that two of them can't deadlock.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
@@ -223,6 +224,30 @@ class OpenConnection(Protocol):
         ...
 
 
+class JoinedConnection(OpenConnection, Protocol):
+    """The application's connection, with whatever it has open on it (T-3).
+
+    It is never committed, rolled back, closed or reconfigured, and the application's own settings of it (row factories,
+    adapters) have no effect on the operations. Each operation is done whole or not at all, and a refused one leaves an
+    open transaction as usable as the database can. With none open, the connection's own rule holds: in auto-commit mode
+    each operation is a transaction of its own, else it opens one for the application to commit.
+    """
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open on it now; known without a round trip."""
+        ...
+
+    @property
+    def auto_commits(self) -> bool:
+        """Whether none is open, and an operation would be committed at once; known without a round trip."""
+        ...
+
+    def atomic(self) -> AbstractContextManager[None]:
+        """Return a block in which operations are done together or not at all, whoever catches what they raise."""
+        ...
+
+
 class EngineTransaction(OpenConnection, Protocol):
     """One open transaction of the engine's own, used by one thread."""
 
@@ -262,6 +287,18 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Close the engine's own connections; called once. Transactions still open in threads are rolled back."""
+        ...
+
+
+class Joining(Protocol):
+    """What an engine has besides that declares the capability ``join``."""
+
+    def join(self, connection: object) -> JoinedConnection:
+        """Return the application's connection, ready for operations.
+
+        Raises ``ValidationError`` for what isn't an open connection of the engine's driver, and for one to another
+        database than the store's; nothing was written by then, and no transaction opened, aborted or ended.
+        """
         ...
 
 

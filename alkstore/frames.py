@@ -74,6 +74,11 @@ class Frame(protocols.Transaction):
         return None if self.over else self
 
     @property
+    def keeps(self) -> bool:
+        """Whether what is done in it now is kept or undone by something later: it isn't committed at once."""
+        return True
+
+    @property
     def of_this_thread(self) -> bool:
         """Whether this thread, in this process, is the one it belongs to."""
         return self.root.is_of_this_thread()
@@ -185,6 +190,11 @@ class Root(Frame):
         return self
 
     @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open in it now."""
+        return True
+
+    @property
     def innermost(self) -> Frame:
         """The innermost savepoint that is open now, or itself."""
         return self.open_frames[-1] if self.open_frames else self
@@ -261,6 +271,10 @@ class Savepoint(Frame):
 
     def _begin(self) -> None:
         inner = self._parent.connection()
+        if not self._parent.keeps:
+            raise TransactionError(
+                "there is no transaction to set a savepoint in: the connection is in auto-commit mode, and none is open"
+            )
         self._name = self.root.savepoint_name()
         inner.savepoint(self._name)
 

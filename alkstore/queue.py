@@ -108,7 +108,7 @@ class Queue(protocols.Queue):
         # All or none: a transaction of its own, or within the caller's a savepoint, so that a failure that the caller
         # catches doesn't leave half of the chunks behind.
         frame = session.frame
-        with store.transaction() if frame is None else frame.transaction() as transaction:
+        with store.transaction() if frame is None else frame.all_or_none() as transaction:
             inner = transaction.executor()
             now = store.now()
             if now is None:
@@ -239,7 +239,7 @@ class Queue(protocols.Queue):
         while True:
             batch = executor.sweep(self._name, SWEEP_BATCH, _SWEEP_TEXTS, store.now())
             moved += batch.moved
-            if not batch.again or session.frame is not None:
+            if not batch.again or (session.frame is not None and session.frame.keeps):
                 return moved
 
     def purge(self, state: State | str) -> int:
@@ -252,7 +252,7 @@ class Queue(protocols.Queue):
         while True:
             batch = executor.purge(self._name, wanted, SWEEP_BATCH)
             deleted += batch.deleted
-            if not batch.again or session.frame is not None:
+            if not batch.again or (session.frame is not None and session.frame.keeps):
                 return deleted
 
     def __enter__(self) -> Self:

@@ -13,8 +13,10 @@ from alkstore import opening, protocols
 from alkstore.capabilities import Capabilities
 from alkstore.clock import Duration, Micros, duration, reading, to_datetime
 from alkstore.codec import Codec, Codecs
-from alkstore.engine import Durability, Engine, EngineOptions, Executor
-from alkstore.errors import StoreClosedError, ValidationError, shown
+from alkstore.engine import Durability, Engine, EngineOptions, Executor, Joining
+from alkstore.errors import NotSupportedError, StoreClosedError, ValidationError, shown
+from alkstore.frames import Root
+from alkstore.joining import Joined
 from alkstore.limits import PAYLOAD_BYTES
 from alkstore.options import QueueFields, QueueOptions, check_int
 from alkstore.queue import Queue, find_job
@@ -69,16 +71,20 @@ class Store(protocols.Store):
         """Return the operations, each in a transaction of its own."""
         return self._executor
 
-    def open_transaction(self) -> Transaction | None:
-        """Return the transaction that this thread has open, if any (T-5)."""
-        current: Transaction | None = getattr(self._local, "transaction", None)
+    def open_transaction(self) -> Root | None:
+        """Return the transaction that this thread has open, of the store's own or joined, if any (T-5)."""
+        current: Root | None = getattr(self._local, "transaction", None)
         # A child of a fork gets a copy of the parent's: it is the parent's, and refuses use, and isn't in the way here.
         # One that was ended from another thread is out of the way too.
-        return current if current is not None and current.of_this_thread and not current.over else None
+        if current is None or not current.of_this_thread or current.over or not current.in_transaction:
+            return None
+        return current
 
-    def set_open_transaction(self, transaction: Transaction | None) -> None:
-        """Remember the transaction that this thread has open."""
+    def set_open_transaction(self, transaction: Root | None) -> Root | None:
+        """Remember the transaction that this thread has open, and return what was remembered before."""
+        before: Root | None = getattr(self._local, "transaction", None)
         self._local.transaction = transaction
+        return before
 
     # --- for users -----------------------------------------------------------------------------------------------
 
@@ -103,6 +109,13 @@ class Store(protocols.Store):
         """Return a transaction to enter."""
         self.check_open()
         return Transaction(self)
+
+    def join(self, connection: object) -> Joined:
+        """Return the same as a transaction, over a connection that the application has open."""
+        self.check_open()
+        if not self.capabilities.join:
+            raise NotSupportedError("this engine does not declare the capability 'join'")
+        return Joined(self, cast(Joining, self._engine), connection)
 
     def queues(self) -> list[str]:
         """Return the names of the queues that have rows."""

@@ -10,20 +10,21 @@ import psycopg
 
 from alkstore.capabilities import Capabilities
 from alkstore.clock import host_now, to_datetime, to_timedelta
-from alkstore.engine import Engine, EngineOptions
+from alkstore.engine import Engine, EngineOptions, Joining
 from alkstore.records import Health
 from alkstore_postgres import schema, sql
 from alkstore_postgres.errors import Sent, is_lost, translate
 from alkstore_postgres.executor import PostgresExecutor
+from alkstore_postgres.joined import Doorkeeper, PostgresJoined
 from alkstore_postgres.location import Location, locate
 from alkstore_postgres.pool import Pool
 from alkstore_postgres.runner import AutoRunner, rows
 from alkstore_postgres.transaction import PostgresTransaction
 
-CAPABILITIES: Final = Capabilities(durable=True, processes=True, transactions=True, sql=True)
+CAPABILITIES: Final = Capabilities(durable=True, processes=True, transactions=True, join=True, sql=True)
 
 
-class PostgresEngine(Engine):
+class PostgresEngine(Engine, Joining):
     """A store's schema in a PostgreSQL database, reached through a pool of connections."""
 
     def __init__(self, location: Location, options: EngineOptions) -> None:
@@ -35,6 +36,7 @@ class PostgresEngine(Engine):
         # The open ones, for close() to cut off. A dict: adding, removing and copying are single steps for threads.
         self._transactions: dict[PostgresTransaction, None] = {}
         self._runner = AutoRunner(self._pool, self._statements)
+        self._doorkeeper = Doorkeeper(self._pool, self._statements)
         try:
             self._open()
         except BaseException:
@@ -83,6 +85,10 @@ class PostgresEngine(Engine):
         if self._pool.closed:  # close() may have made its list just before
             transaction.cut()
         return transaction
+
+    def join(self, connection: object) -> PostgresJoined:
+        """Return a connection of the application's own, ready for operations."""
+        return PostgresJoined(self._pool, self._statements, self._doorkeeper.admit(connection))
 
     def _forget(self, transaction: PostgresTransaction) -> None:
         self._transactions.pop(transaction, None)

@@ -72,6 +72,8 @@ class PostgresExecutor(Executor):
         if not due and not lapsed:
             return ClaimBatch(_claimed(answer), False)
 
+        bounded = self._runner.bounded
+
         def ready(run: Runner) -> tuple[Micros, bool]:
             """Ripen and set back as much as one unit may; return the now of it, and whether more may be left."""
             at, ripened = run.write(sql.RIPEN, {"queue": queue, "limit": Int8(ripen), "now": _int8(now)})[0]
@@ -88,7 +90,7 @@ class PostgresExecutor(Executor):
             # One now for all of the unit, so that what ripens and what is picked are judged alike.
             at: Micros = found_at
             if due:
-                at, more = (ready_alone if self._runner.bounded else ready)(run)
+                at, more = (ready_alone if bounded else ready)(run)
                 if more:
                     return ClaimBatch([], True)
             if lapsed and bury > 0:

@@ -13,10 +13,10 @@ from typing import Any, Final, LiteralString, Protocol, TypeAlias, TypeVar
 
 import psycopg
 
-from alkstore.errors import EngineUnavailableError, StoreClosedError, TransactionError
+from alkstore.errors import EngineUnavailableError, OutcomeUnknownError, StoreClosedError, TransactionError
 from alkstore_postgres import sql
 from alkstore_postgres.errors import Sent, asks_again, is_lost, translate
-from alkstore_postgres.pool import Connection, Pool, has_ended
+from alkstore_postgres.pool import Connection, Pool, PoolBusyError, has_ended
 
 T = TypeVar("T")
 
@@ -149,6 +149,18 @@ class WithinRunner:
 
     def aside(self, work: Callable[[Runner], bool]) -> bool:  # noqa: ARG002 - see ``Runner``
         """It is a unit's, and not asked."""
+        return False
+
+
+def aside(runner: AutoRunner, work: Callable[[Runner], bool]) -> bool:
+    """Run beside a transaction that is open elsewhere, by a runner that waits for no connection; ``False`` where it can't.
+
+    A connection that is awaited may be in a transaction that waits for one like this. Nor must the open transaction fail
+    for it: a server that is gone, or takes no more connections, will say so there if it matters.
+    """
+    try:
+        return runner.unit(work)
+    except (PoolBusyError, EngineUnavailableError, OutcomeUnknownError):
         return False
 
 

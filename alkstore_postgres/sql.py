@@ -702,6 +702,14 @@ INSERT INTO {schema_version} (major, minor) VALUES (%(major)s, %(minor)s)
 ON CONFLICT (only_row) DO UPDATE SET major = excluded.major, minor = excluded.minor
 """
 
+# --- joined connections (T-3) ------------------------------------------------------------------------------------
+
+# Which server and which database a connection is to.
+PLACE: Final[LiteralString] = """
+SELECT pg_catalog.pg_postmaster_start_time(), d.oid
+FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database()
+"""
+
 # --- health (Q-8) ------------------------------------------------------------------------------------------------
 
 # The oldest snapshot that holds back the clean-up of dead rows in this database, by age in transactions only where it

@@ -11,12 +11,12 @@ from psycopg import sql as composing
 from psycopg.pq import TransactionStatus
 
 from alkstore.engine import EngineTransaction
-from alkstore.errors import EngineUnavailableError, OutcomeUnknownError, StoreClosedError, TransactionError
+from alkstore.errors import StoreClosedError, TransactionError
 from alkstore_postgres import sql
 from alkstore_postgres.errors import Sent, is_lost, translate
 from alkstore_postgres.executor import PostgresExecutor
-from alkstore_postgres.pool import UNPLANNED, Connection, Pool, PoolBusyError, cut
-from alkstore_postgres.runner import AutoRunner, Parameters, Rows, Runner, begin, commit, rows
+from alkstore_postgres.pool import UNPLANNED, Connection, Pool, cut
+from alkstore_postgres.runner import AutoRunner, Parameters, Rows, Runner, aside, begin, commit, rows
 
 T = TypeVar("T")
 
@@ -92,17 +92,9 @@ class PostgresTransaction(EngineTransaction):
         return work(self)
 
     def aside(self, work: Callable[[Runner], bool]) -> bool:
-        """Run in a transaction of its own, on a connection that is free or can be made; ``False`` where none is.
-
-        It must not wait for a connection: those may all be in transactions that wait for one like this. Nor must the
-        open transaction fail for it: a server that is gone, or takes no more connections, will say so there if it
-        matters.
-        """
+        """Run beside it, on another connection of the pool (see ``Runner``)."""
         self._check()
-        try:
-            return AutoRunner(self._pool, self._statements, wait=False).unit(work)
-        except (PoolBusyError, EngineUnavailableError, OutcomeUnknownError):
-            return False
+        return aside(AutoRunner(self._pool, self._statements, wait=False), work)
 
     def execute(self, sql: str, params: Sequence[object] | Mapping[str, object] | None) -> psycopg.Cursor[Any]:
         """Run the application's own statement, planned by its own settings; the driver's errors come out bare (T-1)."""

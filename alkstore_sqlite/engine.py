@@ -17,6 +17,7 @@ from alkstore.records import Health
 from alkstore_sqlite import schema, sql
 from alkstore_sqlite.errors import DRIVER_ERRORS, is_busy, is_lasting
 from alkstore_sqlite.executor import Units
+from alkstore_sqlite.joined import JoinedSqlite
 from alkstore_sqlite.location import parse
 from alkstore_sqlite.operations import Operations
 from alkstore_sqlite.pool import POOL_SIZE, Pool
@@ -174,9 +175,9 @@ class SqliteEngine:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What it can do: a file everything, memory neither last nor be shared by processes (S-7)."""
+        """What it can do: a file everything, memory neither last nor be shared by processes or connections (S-7)."""
         on_disk = self._pool.location.path is not None
-        return Capabilities(durable=on_disk, processes=on_disk, transactions=True, sql=True)
+        return Capabilities(durable=on_disk, processes=on_disk, transactions=True, join=on_disk, sql=True)
 
     def executor(self) -> AutoCommit:
         """Return the operations, each in a transaction of its own."""
@@ -185,6 +186,10 @@ class SqliteEngine:
     def begin(self) -> SqliteTransaction:
         """Begin a transaction, with the write lock (T-6); raise ``EngineBusyError`` where it doesn't come in time."""
         return SqliteTransaction(self._pool)
+
+    def join(self, connection: object) -> JoinedSqlite:
+        """Return a connection of the application's own, ready for operations (T-3)."""
+        return JoinedSqlite(self._pool, connection)
 
     def health(self) -> Health:
         """Say how the database is (Q-8)."""

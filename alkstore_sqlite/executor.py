@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import repeat
 from os import urandom
 from struct import unpack
@@ -53,10 +53,16 @@ class Units:
 
     __slots__ = ("connection", "execute", "executemany")
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        execute: Callable[..., sqlite3.Cursor] | None = None,
+        executemany: Callable[..., sqlite3.Cursor] | None = None,
+    ) -> None:
+        """Run on the connection, by its own methods unless others are given."""
         self.connection: Final = connection
-        self.execute: Final = connection.execute
-        self.executemany: Final = connection.executemany
+        self.execute: Final = execute or connection.execute
+        self.executemany: Final = executemany or connection.executemany
 
     def interrupt(self) -> None:
         """Have the statement that runs on the connection, if any, stop; from another thread."""

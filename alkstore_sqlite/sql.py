@@ -56,6 +56,8 @@ from typing import Final, LiteralString
 BEGIN: Final = "BEGIN IMMEDIATE"
 COMMIT: Final = "COMMIT"
 ROLLBACK: Final = "ROLLBACK"
+# Takes the write lock within a transaction that was begun without: a write, although of nothing.
+LOCK: Final = "UPDATE alkstore_schema_version SET major = major WHERE false"
 
 
 # --- the rule ----------------------------------------------------------------------------------------------------
@@ -335,6 +337,11 @@ PURGE_PROCESSING: Final = (
     "WHERE queue = ?1 AND phase = 0 AND token IS NOT NULL LIMIT ?2"
 )
 PURGE_DEAD: Final = "SELECT id FROM alkstore_dead_jobs INDEXED BY alkstore_dead_jobs_queue WHERE queue = ?1 LIMIT ?2"
+
+# --- joined connections (T-3) ------------------------------------------------------------------------------------
+
+# The file of a connection; in bytes, whatever the connection makes of texts.
+MAIN_FILE: Final = "SELECT CAST(file AS BLOB) FROM pragma_database_list WHERE seq = 0"
 
 # --- schema (S-2, Z-13) ------------------------------------------------------------------------------------------
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from alkstore.errors import EngineBusyError
 from alkstore_sqlite import sql
@@ -15,6 +16,8 @@ from alkstore_sqlite.locking import Line, Mutex, poll
 if TYPE_CHECKING:
     from alkstore_sqlite.pool import Pool
 
+T = TypeVar("T")
+
 
 class Writers:
     """The order of those who write: a mutex in the process, and a line between processes (see ``locking``).
@@ -22,8 +25,8 @@ class Writers:
     A writer takes the mutex before a connection, so that those who wait for their turn to write hold none up; and
     while he waits for another process, he gives the connection back between two tries, so that a fork needn't wait for him.
 
-    Every write of the engine goes through ``begin`` and ends in ``commit`` or ``abandon``, and is committed by itself:
-    threads that write at the same time don't share a commit.
+    Every write on a connection of the pool goes through ``begin`` and ends in ``commit`` or ``abandon``, and is committed
+    by itself: threads that write at the same time don't share a commit.
     """
 
     def __init__(self, pool: Pool) -> None:
@@ -79,6 +82,19 @@ class Writers:
                 f"{pool.where}: another connection kept the database locked for more than {pool.timeout:g} s"
             ) from refusal
         return units
+
+    def wait(self, attempt: Callable[[], T | None]) -> T | None:
+        """Call ``attempt`` in this order until it gives something; ``None`` when the lock timeout is over.
+
+        For a write lock on a connection that isn't the pool's: its own holder ends it.
+        """
+        deadline = time.monotonic() + self._pool.timeout
+        if not self._mutex.acquire(self._pool.timeout):
+            return None
+        try:
+            return poll(attempt, deadline) if self._line is None else self._line.wait(attempt, deadline)
+        finally:
+            self._mutex.release()
 
     def commit(self, units: Units) -> None:
         """Commit what ``begin`` began; whatever happens, the connection is back and the lock free afterwards."""

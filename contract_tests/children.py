@@ -14,13 +14,14 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
 from alkstore.protocols import JobHandle, Queue, Store
 from contract_tests.compare import moment
-from contract_tests.harness import Harness, load
+from contract_tests.harness import Connection, Harness, load
 from contract_tests.history import History
 
 WAIT: Final = 120.0
@@ -138,6 +139,20 @@ def exactly_once(store: Store, queue: Queue, options: dict[str, Any]) -> None:
             tx.queue(RESULTS).enqueue(handle.payload)
 
 
+def exactly_once_joined(store: Store, queue: Queue, options: dict[str, Any]) -> None:
+    """The same on a connection of the application's own, that commits effect and ack together."""
+    connection: Connection = options["connect"](auto_commit=False)
+    joined = store.join(connection)
+    _say("begun")
+    while (handle := queue.claim_one(options["worker"])) is not None:
+        joined.queue(RESULTS).enqueue(handle.payload)
+        if joined.bind(handle).ack():
+            connection.commit()
+        else:
+            connection.rollback()
+    connection.close()
+
+
 def drain(store: Store, queue: Queue, options: dict[str, Any]) -> None:
     """Enqueue some jobs, and then claim and ack whatever there is, writing it all down; say how many were acked."""
     history = History(Path(options["history"]))
@@ -203,6 +218,7 @@ TASKS: Final[dict[str, Callable[[Store, Queue, dict[str, Any]], None]]] = {
     "hold": hold,
     "hold_inside": hold_inside,
     "exactly_once": exactly_once,
+    "exactly_once_joined": exactly_once_joined,
     "drain": drain,
     "churn": churn,
 }
@@ -215,7 +231,9 @@ def main(reference: str, place: str, task: str, text: str) -> None:
     if options.get("now") is not None:
         standing = moment(options["now"])
         opening["clock"] = lambda: standing
-    with load(reference).open(place, migrate=False, **opening) as store:
+    harness = load(reference)
+    options["connect"] = partial(harness.connect, place)
+    with harness.open(place, migrate=False, **opening) as store:
         TASKS[task](store, store.queue(options["queue"]), options)
 
 

@@ -1,7 +1,7 @@
 """Every clause that the suite judges: its id, what it asks in one sentence, and the capability that it needs.
 
 ``docs/contract.md`` has them in full, under the same ids. Clauses of what isn't built yet (notify and listen, streams,
-outbox, joined connections) come with it.
+outbox) come with it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 import pytest
 
-Capability: TypeAlias = Literal["durable", "processes", "transactions", "sql"]
+Capability: TypeAlias = Literal["durable", "processes", "transactions", "join", "sql"]
 """A field of ``alkstore.capabilities.Capabilities``."""
 
 Test = TypeVar("Test", bound=Callable[..., object])
@@ -88,6 +88,7 @@ _ALL: Final = (
     # --- transactions
     Clause("T-1", "A transaction commits on success and rolls back on an exception, which goes on up.", "transactions"),
     Clause("T-2", "Nothing of a transaction is seen before its commit, nor ever after its rollback.", "transactions"),
+    Clause("T-3", "A joined connection stays the application's: jobs stand or fall with what it commits.", "join"),
     Clause("T-4", "A handle can be bound to a transaction, and a rolled-back claim never happened.", "transactions"),
     Clause("T-5", "Nothing runs outside an open transaction unnoticed, nor inside one that is over.", "transactions"),
     Clause("T-6", "Reading first and writing later waits for its turn, and never fails for it.", "transactions"),

@@ -11,7 +11,7 @@ import pytest
 
 from alkstore.capabilities import Capabilities
 from alkstore.protocols import Queue, Store
-from contract_tests.harness import MISSING, Harness, Row, load
+from contract_tests.harness import MISSING, Connection, Harness, Row, load
 from contract_tests.report import SKIPPED
 from contract_tests.travel import Clock
 
@@ -21,6 +21,14 @@ class OpenStore(Protocol):
 
     def __call__(self, **options: Any) -> Store:
         """Open with the options of ``alkstore.open``."""
+        ...
+
+
+class Connect(Protocol):
+    """Opens a connection as an application would."""
+
+    def __call__(self, *, auto_commit: bool = False) -> Connection:
+        """Open one, in auto-commit mode or in the mode that asks for commits."""
         ...
 
 
@@ -94,6 +102,20 @@ def open_store(harness: Harness, place: str) -> Iterator[OpenStore]:
 def store(open_store: OpenStore, clock: Clock) -> Store:
     """A store at the place, that goes by ``clock``."""
     return open_store(clock=clock)
+
+
+@pytest.fixture
+def connect(harness: Harness, place: str, store: Store) -> Iterator[Connect]:
+    """Open connections of the application's own to the place of ``store``; they are closed after the test."""
+    opened: list[Connection] = []
+
+    def open_another(*, auto_commit: bool = False) -> Connection:
+        opened.append(harness.connect(place, auto_commit=auto_commit))
+        return opened[-1]
+
+    yield open_another
+    for connection in reversed(opened):
+        connection.close()
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, ClassVar, Final, Literal, cast
+from typing import Any, ClassVar, Final, Literal, Protocol, cast
 
 import alkstore
 from alkstore.protocols import Store
@@ -56,6 +56,22 @@ class Row:
     last_error: str | None
     codec: str
     payload: bytes
+
+
+class Connection(Protocol):
+    """What the suite does with an application's connection itself: what all drivers of Python have (PEP 249)."""
+
+    def commit(self) -> None:
+        """Commit what is open."""
+        ...
+
+    def rollback(self) -> None:
+        """Roll back what is open."""
+        ...
+
+    def close(self) -> None:
+        """Close it."""
+        ...
 
 
 class Harness(ABC):
@@ -91,6 +107,16 @@ class Harness(ABC):
     def open(self, place: str, **options: Any) -> Store:
         """Open a store at the place, with the options of ``alkstore.open``, such as ``clock``, ``codecs`` and ``migrate``."""
         return cast(Store, alkstore.open(place, **options))
+
+    def connect(self, place: str, *, auto_commit: bool) -> Connection:
+        """Return a new connection to the place, of the driver's own, as an application would have one (T-3).
+
+        In the driver's auto-commit mode, or in the mode in which it begins a transaction by itself and the application
+        commits. Asked for only of engines that declare the capability ``join``.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} has no connect, and its engine declares the capability 'join'"
+        )
 
     @abstractmethod
     def peek(self, place: str) -> list[Row]:

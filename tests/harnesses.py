@@ -79,6 +79,11 @@ class SqliteHarness(Harness):
         """Remove the file, and whatever lies beside it."""
         shutil.rmtree(_file(place).parent)
 
+    def connect(self, place: str, *, auto_commit: bool) -> sqlite3.Connection:
+        """Connect with the driver's defaults, or in auto-commit mode."""
+        file = _file(place)
+        return sqlite3.connect(file, isolation_level=None) if auto_commit else sqlite3.connect(file)
+
     def peek(self, place: str) -> list[Row]:
         """Read both tables in one snapshot."""
         # Through SQLite, in the library's own copy of it: the file is never opened by other means (that would drop its locks).
@@ -135,6 +140,10 @@ class PostgresHarness(Harness):
         """Open with the schema that the place carries."""
         url, schema = _split(place)
         return cast(Store, alkstore.open(url, schema=schema, **options))
+
+    def connect(self, place: str, *, auto_commit: bool) -> psycopg.Connection[Any]:
+        """Connect with the driver's defaults, or in auto-commit mode."""
+        return psycopg.connect(_split(place)[0], autocommit=auto_commit)
 
     def peek(self, place: str) -> list[Row]:
         """Read both tables in one snapshot."""

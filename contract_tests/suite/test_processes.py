@@ -143,28 +143,47 @@ def test_effects_are_exactly_once_however_often_workers_are_killed(
     harness: Harness, place: str, store: Store, queue: Queue, clock: Clock, peek: Peek
 ) -> None:
     """Workers are killed at random moments until the work is done: every job has had its effect once."""
-    jobs = rounds(2_000)
-    queue.enqueue_many(range(jobs), max_attempts=2**31 - 1)
-    dice = random.Random()
-    turn = 0
-    while queue.jobs(limit=1):
+    _kill_again_and_again("exactly_once", harness, place, store, queue, clock, peek)
+
+
+@clause("T-3", "J-8", "Q-7", needs="processes")
+def test_effects_on_a_joined_connection_are_exactly_once_however_often_workers_are_killed(
+    harness: Harness, place: str, store: Store, queue: Queue, clock: Clock, peek: Peek
+) -> None:
+    """The application commits effect and ack together; a kill at any moment leaves both or neither."""
+    _kill_again_and_again("exactly_once_joined", harness, place, store, queue, clock, peek)
+
+
+def _kill_again_and_again(
+    task: str, harness: Harness, place: str, store: Store, queue: Queue, clock: Clock, peek: Peek
+) -> None:
+    dice, jobs, kills = random.Random(), 0, rounds(200)
+    for turn in range(kills + 1):
+        more = 100  # about what the two can do before they are killed: most are killed at work
+        queue.enqueue_many(range(jobs, jobs + more), max_attempts=2**31 - 1)
+        jobs += more
         with ExitStack() as stack:
             children = [
                 stack.enter_context(
-                    Child(harness, place, "exactly_once", queue=queue.name, worker=f"w{number}", now=micros(clock()))
+                    Child(harness, place, task, queue=queue.name, worker=f"w{number}", now=micros(clock()))
                 )
                 for number in range(2)
             ]
             for child in children:
                 assert "begun" == child.hear()
-            # The first few are killed; the last pair may finish.
-            children[0].run_for(dice.uniform(0, 0.2) if turn < rounds(50) else 60)
+            if turn == kills:  # the last pair may finish
+                for child in children:
+                    child.finish()
+            else:
+                children[0].run_for(dice.uniform(0, 0.1))
             for child in children:
                 child.kill()
-        turn += 1
         clock.advance(61)
-    assert list(range(jobs)) == sorted(results(store))
-    assert jobs == len(peek())
+        counts, done = queue.stats(), store.queue(RESULTS).stats().ready
+        assert jobs == counts.ready + counts.processing + done, "a job is lost, or has had its effect twice"
+    rows = peek()
+    assert {RESULTS} == {row.queue for row in rows}
+    assert list(range(jobs)) == sorted(json.loads(row.payload) for row in rows)
 
 
 @clause("Q-ENQ-1", "J-8", "Q-7", needs=("processes", "durable"))

@@ -23,7 +23,7 @@ OPENED = []
 
 class Engine:
     name = "{scheme}"
-    capabilities = Capabilities(durable=False, processes=False, transactions=False, sql=False)
+    capabilities = Capabilities(durable=False, processes=False, transactions=False, join=False, sql=False)
 
     def executor(self):
         return None

@@ -61,7 +61,7 @@ class Plain(Harness):
 
 class Poor(Plain):
     name = "poor"
-    can = dict(durable=False, processes=False, transactions=False, sql=False)
+    can = dict(durable=False, processes=False, transactions=False, join=False, sql=False)
 
 
 class Excused(Plain):

@@ -185,6 +185,15 @@ def keep_lock(url: str) -> None:
 # --- forks -------------------------------------------------------------------------------------------------------
 
 
+def enqueue_when_told(path: str) -> None:
+    """Enqueue a job at each line, and say when it is done, until told to end."""
+    with alkstore.open(f"sqlite:///{path}", durability="relaxed") as store:
+        say("ready")
+        while hear() != "end":
+            store.queue("q").enqueue(os.getpid())
+            say("done")
+
+
 def fork_four(url: str, how: str) -> None:
     """Enqueue 1, have 4 children enqueue 100 each and end, and go on."""
     store = alkstore.open(url, durability="relaxed")

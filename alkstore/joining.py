@@ -1,0 +1,113 @@
+"""Operations over a connection that the application has open (clause T-3)."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, ClassVar, Self
+
+from alkstore.adapters import resolver
+from alkstore.engine import JoinedConnection, Joining, OpenConnection
+from alkstore.errors import TransactionError
+from alkstore.frames import Frame, Root
+
+if TYPE_CHECKING:
+    from alkstore.store import Store
+
+
+class Joined(Root):
+    """The application's connection: what is open on it is the application's to end.
+
+    It can be used as soon as it is there. Entering it says for how long this thread works on it, so that calls of the
+    store which would run outside are refused (T-5); leaving it ends this use, and neither commits nor rolls back.
+    """
+
+    why_unusable: ClassVar[str] = (
+        "the application's connection is closed, or the database has aborted its transaction: end that, and begin anew"
+    )
+
+    def __init__(self, store: Store, engine: Joining, connection: object) -> None:
+        """Look at the connection; raises what ``Joining.join`` does."""
+        super().__init__(store)
+        self._engine = engine
+        self._resolve = resolver(connection)
+        self._driver: object = None
+        self._inner: JoinedConnection | None = None
+        self._before: Root | None = None
+        self.belong_here()
+        self._entered = True
+        self._inside = False
+        self._look()
+
+    def _look(self) -> JoinedConnection:
+        """Return what the engine has made of the driver's connection, which may be another one than before."""
+        driver = self._resolve()
+        inner = self._inner
+        if inner is None or driver is not self._driver:
+            inner = self._engine.join(driver)
+            self._driver, self._inner = driver, inner
+        return inner
+
+    @property
+    def driver(self) -> object:
+        """The driver's connection, as it was last seen."""
+        return self._driver
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open on the connection now."""
+        inner = self._inner
+        return inner is not None and inner.usable and inner.in_transaction
+
+    @property
+    def keeps(self) -> bool:
+        """Whether what is done now is the application's to commit."""
+        inner = self._inner
+        return inner is None or not inner.auto_commits
+
+    def any_connection(self) -> OpenConnection:
+        """Return the application's connection."""
+        return self._look()
+
+    def own_connection(self) -> OpenConnection:
+        """Return it; raise ``TransactionError`` where it can't be used here and now."""
+        inner = super().own_connection()
+        current = self._store.open_transaction()
+        if current is not None and not (isinstance(current, Joined) and current.driver is self._driver):
+            raise TransactionError(
+                "this thread has another transaction of the store open, and the call would run outside of it: use that "
+                "one, or the joined connection before or after it"
+            )
+        return inner
+
+    @contextmanager
+    def all_or_none(self) -> Generator[Frame]:
+        """Within an open transaction a savepoint; in auto-commit mode a transaction of its own."""
+        self.connection()
+        with self._look().atomic():
+            yield self
+
+    def __enter__(self) -> Self:
+        """Say that this thread works on the connection from now on."""
+        self.connection()
+        if self._inside:
+            raise TransactionError("a joined connection is entered once: join it again")
+        self._inside = True
+        self._before = self._store.set_open_transaction(self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End this use of the connection; what is open on it stays open."""
+        self._end(well=kind is None)
+
+    def _begin(self) -> None:
+        """There is nothing to begin: the connection is open."""
+
+    def _end(self, *, well: bool) -> None:  # noqa: ARG002 - how the block went is the application's to judge
+        if not self._over:
+            self._over = True
+            if self.of_this_thread:
+                self._store.set_open_transaction(self._before)
