@@ -1,16 +1,26 @@
-"""Whose connection it is, and how to get at the driver's: SQLAlchemy and Django, neither imported (clause T-3).
+"""Whose connection it is, and how to get at the driver's: SQLAlchemy and Django (clause T-3).
 
 A connection is recognised by the module and name of its classes, so that nothing is imported that the application has
 not imported already. Each adapter gives the driver's own connection *anew for every operation*: after a commit,
 SQLAlchemy's session may be on another connection, and the one it had before may be somebody else's by then.
+
+What the framework itself refuses (a closed connection, a block that is over) is an error of the library's own, with the
+framework's as the cause (clause S-5).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import Any, Final, TypeAlias, cast
 
-from alkstore.errors import TransactionError
+from alkstore.errors import (
+    AlkstoreError,
+    EngineBusyError,
+    EngineUnavailableError,
+    TransactionError,
+    ValidationError,
+)
 
 Resolve: TypeAlias = Callable[[], object]
 """Gives the driver's connection, as it is now; raises ``TransactionError`` where it can't be used now."""
@@ -18,29 +28,49 @@ Resolve: TypeAlias = Callable[[], object]
 
 def resolver(connection: object) -> Resolve:
     """Return how to get at the driver's connection of what the application has: itself, where it is no known wrapper."""
+    adapter = _adapter_for(connection)
+    return lambda: adapter(connection)
+
+
+def _adapter_for(connection: object) -> Callable[[Any], object]:
     for kind in type(connection).__mro__:
         adapter = _ADAPTERS.get((kind.__module__, kind.__qualname__))
         if adapter is not None:
-            return lambda: adapter(cast(Any, connection))
-    return lambda: connection
+            return adapter
+    return _itself
+
+
+def _itself(connection: object) -> object:
+    return connection
+
+
+# --- SQLAlchemy --------------------------------------------------------------------------------------------------
 
 
 def _sqlalchemy_connection(connection: Any) -> object:
     """SQLAlchemy's ``Connection``: begins SQLAlchemy's own transaction where none is, as any statement on it would."""
     if connection.closed:
         raise TransactionError("the SQLAlchemy connection is closed")
-    if connection.invalidated:
+    if connection.invalidated and connection.get_transaction() is not None:
         raise TransactionError("the SQLAlchemy connection was invalidated: roll back, and begin anew")
-    if not connection.in_transaction():
-        connection.begin()
-    return connection.connection.driver_connection
+    # SQLAlchemy takes no statement between the end of a block's transaction and the end of the block. It has no public
+    # question for this; within a savepoint's block the operation would land in the transaction around it.
+    block = getattr(connection, "_trans_context_manager", None)
+    if block is not None and not block.is_active:
+        raise TransactionError("the transaction of this SQLAlchemy block has ended: leave the block first")
+    with _sqlalchemys_errors():
+        if not connection.in_transaction():
+            connection.begin()
+        return connection.connection.driver_connection
 
 
 def _sqlalchemy_session(session: Any) -> object:
     """SQLAlchemy's ``Session``: the connection of its current transaction, begun where none is."""
     if not session.is_active:
         raise TransactionError("the SQLAlchemy session's transaction has failed: roll it back, and begin anew")
-    return _sqlalchemy_connection(session.connection())
+    with _sqlalchemys_errors():
+        connection = session.connection()
+    return _sqlalchemy_connection(connection)
 
 
 def _sqlalchemy_scoped_session(registry: Any) -> object:
@@ -48,18 +78,64 @@ def _sqlalchemy_scoped_session(registry: Any) -> object:
     return _sqlalchemy_session(registry())
 
 
+@contextmanager
+def _sqlalchemys_errors() -> Generator[None]:
+    from sqlalchemy import exc as errors
+
+    try:
+        yield
+    except errors.UnboundExecutionError as exc:
+        raise ValidationError(
+            "connection must be bound to one database: of a SQLAlchemy session that is bound by its classes, or not at "
+            "all, join session.connection(bind_arguments=...)"
+        ) from exc
+    except errors.TimeoutError as exc:
+        raise EngineBusyError(f"SQLAlchemy's pool has no free connection: {exc}") from exc
+    except errors.DBAPIError as exc:
+        raise _of_driver(exc) from exc
+    except errors.SQLAlchemyError as exc:
+        raise TransactionError(f"the SQLAlchemy connection can't be used now: {exc}") from exc
+
+
+def _of_driver(exc: Any) -> AlkstoreError:
+    """Say what became of connecting, or of the BEGIN or SAVEPOINT with which SQLAlchemy puts the connection in order."""
+    # By name, as drivers spell SQLite's codes: nothing here imports a driver.
+    name: str = getattr(exc.orig, "sqlite_errorname", "")
+    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return EngineBusyError("SQLAlchemy could not begin: another connection keeps the database locked")
+    if exc.statement is None or exc.connection_invalidated:
+        return EngineUnavailableError("SQLAlchemy has no connection to the database")
+    return TransactionError("SQLAlchemy could not begin its transaction or savepoint: roll back, and begin anew")
+
+
+# --- Django ------------------------------------------------------------------------------------------------------
+
+
 def _django_wrapper(wrapper: Any) -> object:
     """Django's ``connections[alias]``."""
-    wrapper.validate_thread_sharing()
-    if wrapper.in_atomic_block and wrapper.needs_rollback:
-        raise TransactionError("Django's atomic block has failed, and must be left before the connection is used again")
-    wrapper.ensure_connection()
+    from django.core.exceptions import SynchronousOnlyOperation  # pyright: ignore[reportMissingTypeStubs]
+    from django.db.utils import Error, OperationalError  # pyright: ignore[reportMissingTypeStubs]
+
+    try:
+        wrapper.validate_thread_sharing()
+        if wrapper.in_atomic_block and wrapper.needs_rollback:
+            raise TransactionError(
+                "Django's atomic block has failed, and must be left before the connection is used again"
+            )
+        if wrapper.closed_in_transaction:
+            raise TransactionError("Django's connection was closed within an atomic block, which must be left first")
+        wrapper.ensure_connection()
+    except cast("type[Exception]", OperationalError) as exc:
+        raise EngineUnavailableError("Django has no connection to the database") from exc
+    except cast("tuple[type[Exception], ...]", (Error, SynchronousOnlyOperation)) as exc:
+        raise TransactionError(f"Django's connection can't be used here and now: {exc}") from exc
     return wrapper.connection
 
 
 def _django_proxy(proxy: Any) -> object:
-    """Django's ``django.db.connection``: a name for ``connections["default"]``."""
-    return _django_wrapper(proxy._connections[proxy._alias])
+    """Django's ``django.db.connection``: a name for ``connections["default"]``; its caches are named likewise."""
+    named = proxy._connections[proxy._alias]
+    return _adapter_for(named)(named)
 
 
 _ADAPTERS: Final[dict[tuple[str, str], Callable[[Any], object]]] = {

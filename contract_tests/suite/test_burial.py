@@ -58,7 +58,7 @@ def test_burying_is_of_the_claims_own_transaction(store: Store, clock: Clock, qu
     claimed(queue)
     clock.advance(61)
 
-    with pytest.raises(LookupError), store.transaction() as tx:  # noqa: PT012 - the transaction is what raises
+    with pytest.raises(LookupError), store.transaction() as tx:
         assert tx.queue(queue_name).claim_one("worker") is None
         raise LookupError
     assert "processing" == found(queue, job_id).state

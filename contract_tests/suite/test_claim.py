@@ -216,7 +216,7 @@ def test_a_token_of_a_rolled_back_claim_is_never_used_again(store: Store, queue:
     queue.enqueue("work")
     ghosts: list[JobHandle] = []
     for _ in range(20):
-        with pytest.raises(LookupError), store.transaction() as tx:  # noqa: PT012 - the transaction is what raises
+        with pytest.raises(LookupError), store.transaction() as tx:
             ghosts.append(claimed(tx.queue(queue_name)))
             raise LookupError
 

@@ -101,7 +101,7 @@ def test_a_closed_store_refuses_to_begin_a_transaction(store: Store, queue: Queu
 def test_closing_rolls_back_what_is_open(open_store: OpenStore, queue_name: str) -> None:
     """A transaction that the close cut off never happened, and refuses further use."""
     store = open_store()
-    with pytest.raises(StoreClosedError), store.transaction() as tx:  # noqa: PT012 - what raises is leaving the block
+    with pytest.raises(StoreClosedError), store.transaction() as tx:
         tx.queue(queue_name).enqueue("lost")
         store.close()
         with pytest.raises(StoreClosedError):

@@ -217,7 +217,7 @@ def test_the_iterable_may_use_the_store_itself(store: Store, queue: Queue, worke
 @clause("Q-ENQ-3", "T-2", needs="transactions")
 def test_many_in_a_transaction_stand_or_fall_with_it(store: Store, queue_name: str) -> None:
     """However many chunks they take."""
-    with pytest.raises(LookupError), store.transaction() as tx:  # noqa: PT012 - the transaction is what raises
+    with pytest.raises(LookupError), store.transaction() as tx:
         tx.queue(queue_name).enqueue_many(range(2_500))
         raise LookupError
     assert [] == store.queues()

@@ -242,14 +242,14 @@ def test_a_transaction_that_is_cut_before_its_commit_did_not_happen(
 ) -> None:
     """Whether the cut is seen by a statement, or has arrived when the commit would be sent."""
     store = through()
-    with pytest.raises(TransactionError), store.transaction() as tx:  # noqa: PT012 - the block is what raises
+    with pytest.raises(TransactionError), store.transaction() as tx:
         tx.queue("q").enqueue(1)
         proxy.cut()
         with pytest.raises(EngineUnavailableError):
             tx.queue("q").enqueue(2)
         with pytest.raises(TransactionError):
             tx.queue("q").enqueue(3)
-    with pytest.raises(EngineUnavailableError), store.transaction() as tx:  # noqa: PT012 - the block is what raises
+    with pytest.raises(EngineUnavailableError), store.transaction() as tx:
         tx.queue("q").enqueue(1)
         connection = tx.execute("SELECT 1").connection
         proxy.cut()

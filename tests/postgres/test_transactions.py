@@ -19,7 +19,7 @@ def test_bad_sql_comes_out_as_the_drivers_own_and_aborts(open_store: Opener, doo
     """T-1, T-5: what follows is refused, afterwards all is well, and no session is left in a transaction."""
     store = open_store(pool_size=2)
     queue = store.queue("q")
-    with pytest.raises(TransactionError), store.transaction() as tx:  # noqa: PT012 - the block is what raises
+    with pytest.raises(TransactionError), store.transaction() as tx:
         tx.queue("q").enqueue(1)
         with pytest.raises(psycopg.errors.UndefinedColumn):
             tx.execute("SELECT nosuch")
@@ -34,7 +34,7 @@ def test_bad_sql_comes_out_as_the_drivers_own_and_aborts(open_store: Opener, doo
 def test_a_savepoint_heals_what_failed_within_it(store: Store, door: Door) -> None:
     with store.transaction() as tx:
         tx.queue("q").enqueue("kept")
-        with pytest.raises(psycopg.errors.DivisionByZero), tx.transaction():  # noqa: PT012 - the block is what raises
+        with pytest.raises(psycopg.errors.DivisionByZero), tx.transaction():
             tx.queue("q").enqueue("undone")
             tx.execute("SELECT 1 / 0")
         tx.queue("q").enqueue("kept too")
@@ -67,7 +67,7 @@ def _job() -> NewJob:
 @pytest.mark.parametrize("ending", ["COMMIT", "ROLLBACK"])
 def test_a_transaction_that_the_application_ends_itself_is_over(store: Store, ending: str) -> None:
     """T-5: nothing silently runs outside of it."""
-    with pytest.raises(TransactionError), store.transaction() as tx:  # noqa: PT012 - the block is what raises
+    with pytest.raises(TransactionError), store.transaction() as tx:
         tx.queue("q").enqueue(1)
         tx.execute(ending)
         with pytest.raises(TransactionError):
@@ -78,7 +78,7 @@ def test_a_transaction_that_the_application_ends_itself_is_over(store: Store, en
 def test_a_commit_that_the_database_refuses_is_an_error_of_ours(store: Store, door: Door) -> None:
     """A deferred constraint of the application's: everything is rolled back."""
     door.do("CREATE TABLE {schema}.orders (id int PRIMARY KEY DEFERRABLE INITIALLY DEFERRED)")
-    with pytest.raises(EngineError) as caught, store.transaction() as tx:  # noqa: PT012 - the block is what raises
+    with pytest.raises(EngineError) as caught, store.transaction() as tx:
         tx.queue("q").enqueue(1)
         for _ in range(2):
             tx.execute(f'INSERT INTO "{door.schema}".orders VALUES (1)')
@@ -89,13 +89,13 @@ def test_a_commit_that_the_database_refuses_is_an_error_of_ours(store: Store, do
 
 def test_a_terminated_session_is_found_out(store: Store, door: Door) -> None:
     """T-1: the rollback doesn't complain about a connection that is gone; the pool has another."""
-    with pytest.raises(EngineUnavailableError), store.transaction() as tx:  # noqa: PT012 - the block is what raises
+    with pytest.raises(EngineUnavailableError), store.transaction() as tx:
         tx.queue("q").enqueue(1)
         pid = tx.execute("SELECT pg_backend_pid()").fetchone()[0]
         door.do("SELECT pg_terminate_backend(%s, 10000)", pid)
         tx.queue("q").enqueue(2)
     assert door.live() == set()
-    with pytest.raises(RuntimeError, match="mine"), store.transaction() as tx:  # noqa: PT012 - the block is what raises
+    with pytest.raises(RuntimeError, match="mine"), store.transaction() as tx:
         pid = tx.execute("SELECT pg_backend_pid()").fetchone()[0]
         door.do("SELECT pg_terminate_backend(%s, 10000)", pid)
         raise RuntimeError("mine")

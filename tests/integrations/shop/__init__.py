@@ -1,0 +1,1 @@
+"""A small application of Django's: one model, and views that enqueue."""
