@@ -122,7 +122,7 @@ def _django_wrapper(wrapper: Any) -> object:
             raise TransactionError(
                 "Django's atomic block has failed, and must be left before the connection is used again"
             )
-        if wrapper.closed_in_transaction:
+        if wrapper.in_atomic_block and wrapper.closed_in_transaction:
             raise TransactionError("Django's connection was closed within an atomic block, which must be left first")
         wrapper.ensure_connection()
     except cast("type[Exception]", OperationalError) as exc:

@@ -10,7 +10,7 @@ class Capabilities:
     """What an engine can do beyond the queue clauses, which every engine keeps.
 
     The front refuses what isn't declared with ``NotSupportedError``; the contract suite skips the clauses of what isn't
-    declared, and holds the engine to those of what is.
+    declared, and holds the engine to those of what is. What an engine doesn't mention it doesn't declare.
     """
 
     durable: bool
@@ -22,8 +22,8 @@ class Capabilities:
     transactions: bool
     """``store.transaction()``, its savepoints, and ``handle.transaction()`` (T-1, T-2, T-4 to T-6, J-10)."""
 
-    join: bool
-    """``store.join``: the same over a connection that the application has open (T-3)."""
-
     sql: bool
     """``tx.execute``: the application's own statements inside the transaction (T-1)."""
+
+    join: bool = False
+    """``store.join``: the same over a connection that the application has open (T-3)."""

@@ -342,6 +342,8 @@ def test_a_connection_closed_within_a_block_is_a_transaction_error(store: alksto
             store.join(connection)
         transaction.set_rollback(True)
     assert [] == payloads(store)
+    tx.queue("q").enqueue(3)  # Django connects anew, once the block is left
+    assert [3] == payloads(store)
 
 
 def test_a_connection_of_another_thread_is_a_transaction_error(store: alkstore.Store, default: Any) -> None:

@@ -71,7 +71,7 @@ def test_every_module_of_the_repository_is_in_the_wheel(wheel: Path) -> None:
 
 def test_sqlite_needs_nothing_but_the_standard_library(python: Path, tmp_path: Path) -> None:
     told = run(python, "-I", "-m", "alkstore", "migrate", "--url", "sqlite:///jobs.db", cwd=tmp_path)
-    assert told.stdout == "sqlite: the schema is at version 1.0\n"
+    assert told.stdout == "sqlite: the schema is at version 1.1\n"
     assert (tmp_path / "jobs.db").exists()
 
 

@@ -124,7 +124,7 @@ def test_a_file_that_is_refused_keeps_its_journal_mode_and_every_byte(
         if found != "an application's":
             connection.execute(sql.SCHEMA_CREATE)
             connection.execute(sql.SCHEMA_WRITE, (1, 0) if found == "an older schema" else (2, 0))
-    monkeypatch.setattr(schema, "CODE_VERSION", (1, 1))
+    monkeypatch.setattr(schema, "CODE_VERSION", (1, 2))
     before = path.read_bytes()
     assert b"\x01\x01" == before[18:20]  # a rollback journal, by SQLite's file format
     for migrate in (False, True) if found == "a newer schema" else (False,):
@@ -180,7 +180,7 @@ def test_health_knows_the_log_and_the_versions(path: Path, store: alkstore.Store
     assert before is not None
     assert health.wal_bytes is not None
     assert health.wal_bytes > 100_000
-    assert (sqlite3.sqlite_version, (1, 0), (1, 0), 0.0) == (
+    assert (sqlite3.sqlite_version, schema.CODE_VERSION, schema.CODE_VERSION, 0.0) == (
         health.server_version,
         health.schema_version,
         health.code_version,
