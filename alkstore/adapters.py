@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, cast
 
 from alkstore.errors import (
     AlkstoreError,
@@ -22,14 +22,30 @@ from alkstore.errors import (
     ValidationError,
 )
 
-Resolve: TypeAlias = Callable[[], object]
-"""Gives the driver's connection, as it is now; raises ``TransactionError`` where it can't be used now."""
+
+class Adapted:
+    """What the application has, and how to get at the driver's connection of it: itself, where it is no known wrapper."""
+
+    def __init__(self, connection: object) -> None:
+        self._connection = connection
+        self._adapter = _adapter_for(connection)
+        self._begun = _BEGUN.get(self._adapter, _always)
+
+    def driver(self) -> object:
+        """Return the driver's connection, as it is now, ready for an operation.
+
+        Raises an ``AlkstoreError`` where it can't be used now.
+        """
+        return self._adapter(self._connection)
+
+    @property
+    def begun(self) -> bool:
+        """Whether the driver's connection can be had without beginning anything; if not, no transaction is open."""
+        return self._begun(self._connection)
 
 
-def resolver(connection: object) -> Resolve:
-    """Return how to get at the driver's connection of what the application has: itself, where it is no known wrapper."""
-    adapter = _adapter_for(connection)
-    return lambda: adapter(connection)
+def _always(_: object) -> bool:
+    return True
 
 
 def _adapter_for(connection: object) -> Callable[[Any], object]:
@@ -76,6 +92,18 @@ def _sqlalchemy_session(session: Any) -> object:
 def _sqlalchemy_scoped_session(registry: Any) -> object:
     """SQLAlchemy's ``scoped_session``: this thread's session."""
     return _sqlalchemy_session(registry())
+
+
+def _sqlalchemy_begun(connection: Any) -> bool:
+    return not connection.closed and connection.in_transaction()
+
+
+def _sqlalchemy_session_begun(session: Any) -> bool:
+    return session.in_transaction()
+
+
+def _sqlalchemy_scoped_session_begun(registry: Any) -> bool:
+    return registry().in_transaction()
 
 
 @contextmanager
@@ -144,4 +172,10 @@ _ADAPTERS: Final[dict[tuple[str, str], Callable[[Any], object]]] = {
     ("sqlalchemy.orm.scoping", "scoped_session"): _sqlalchemy_scoped_session,
     ("django.db.backends.base.base", "BaseDatabaseWrapper"): _django_wrapper,
     ("django.utils.connection", "ConnectionProxy"): _django_proxy,
+}
+
+_BEGUN: Final[dict[Callable[[Any], object], Callable[[Any], bool]]] = {
+    _sqlalchemy_connection: _sqlalchemy_begun,
+    _sqlalchemy_session: _sqlalchemy_session_begun,
+    _sqlalchemy_scoped_session: _sqlalchemy_scoped_session_begun,
 }

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from alkstore.adapters import resolver
+from alkstore.adapters import Adapted
 from alkstore.engine import JoinedConnection, Joining, OpenConnection
-from alkstore.errors import TransactionError
+from alkstore.errors import AlkstoreError, TransactionError
 from alkstore.frames import Frame, Root
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Joined(Root):
         """Look at the connection; raises what ``Joining.join`` does."""
         super().__init__(store)
         self._engine = engine
-        self._resolve = resolver(connection)
+        self._adapted = Adapted(connection)
         self._driver: object = None
         self._inner: JoinedConnection | None = None
         self._before: Root | None = None
@@ -42,7 +42,7 @@ class Joined(Root):
 
     def _look(self) -> JoinedConnection:
         """Return what the engine has made of the driver's connection, which may be another one than before."""
-        driver = self._resolve()
+        driver = self._adapted.driver()
         inner = self._inner
         if inner is None or driver is not self._driver:
             inner = self._engine.join(driver)
@@ -56,9 +56,14 @@ class Joined(Root):
 
     @property
     def in_transaction(self) -> bool:
-        """Whether a transaction is open on the connection now."""
-        inner = self._inner
-        return inner is not None and inner.usable and inner.in_transaction
+        """Whether a transaction is open on the connection now, which may be another one than before."""
+        if not self._adapted.begun:
+            return False
+        try:
+            inner = self._look()
+        except AlkstoreError:
+            return False  # it can't be used, so that nothing can be meant to run within it
+        return inner.usable and inner.in_transaction
 
     @property
     def keeps(self) -> bool:

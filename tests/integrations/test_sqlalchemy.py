@@ -788,3 +788,27 @@ def test_joining_a_drivers_own_connection_imports_neither_sqlalchemy_nor_django(
     assert (0, "") == (done.returncode, done.stderr)
     assert [] == json.loads(done.stdout)
     assert [1] == payloads(store)
+
+
+def test_the_stores_own_calls_are_refused_by_the_transaction_that_the_session_has_now(
+    store: alkstore.Store, engine: sqlalchemy.Engine, session: Session
+) -> None:
+    """T-5: not by the connection that it had before a commit, which may be another thread's by then."""
+    with store.join(session) as tx:
+        tx.queue("q").enqueue(1)
+        with pytest.raises(alkstore.TransactionError):
+            store.queue("q").enqueue("outside")
+        session.commit()
+        store.queue("q").enqueue(2)
+        with engine.connect() as first, engine.connect() as second:
+            # Both of the pool's connections: the session gets a third, and one of these has a transaction open.
+            first.execute(sqlalchemy.insert(Order).values(id=1))
+            first.rollback()
+            second.execute(sqlalchemy.select(Order.id))
+            tx.queue("q").enqueue(3)
+            with pytest.raises(alkstore.TransactionError):
+                store.queue("q").enqueue("outside")
+            session.commit()
+            second.rollback()
+            store.queue("q").enqueue(4)
+    assert [1, 2, 3, 4] == payloads(store)
