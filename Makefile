@@ -52,9 +52,10 @@ contract:  ## Run only the contract suite, on any engine [HARNESS="module:Class 
 	@.ci/venv $(VENV) dev
 	ALKSTORE_TEST_SCALE=$(SCALE) $(pytest) $(parallel) --pyargs contract_tests.suite $(harnesses)
 
-bench:  ## Compare alkstore with the bare driver, in one run [URL=postgresql://...]
+bench:  ## Compare alkstore with the bare driver, and time its wakes, in one run [URL=postgresql://...]
 	@.ci/venv $(VENV) $(if $(call given,URL),postgres)
 	@$(PY) benchmarks/quick.py $(if $(call given,URL),--url "$$URL")
+	@$(PY) benchmarks/wake.py $(if $(call given,URL),--url "$$URL")
 
 clean:  ## Remove what the other targets have made
 	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis

@@ -36,8 +36,8 @@ from alkstore.errors import (
 )
 from alkstore.items import Item
 from alkstore.options import Backoff, QueueOptions
-from alkstore.protocols import JobHandle, Queue, Store, Transaction
-from alkstore.records import Health, Job, QueueStats, State
+from alkstore.protocols import Consumer, JobHandle, Listener, Queue, Store, Transaction
+from alkstore.records import Health, Job, Notification, QueueStats, State
 from alkstore.store import open, open_from  # noqa: A004 - alkstore.open is the name that the contract gives it
 
 __all__ = [
@@ -46,6 +46,7 @@ __all__ = [
     "Capabilities",
     "ClaimLostError",
     "Codec",
+    "Consumer",
     "Duration",
     "EngineBusyError",
     "EngineError",
@@ -54,7 +55,9 @@ __all__ = [
     "Item",
     "Job",
     "JobHandle",
+    "Listener",
     "NotSupportedError",
+    "Notification",
     "OutcomeUnknownError",
     "PayloadError",
     "Queue",

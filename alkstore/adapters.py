@@ -38,6 +38,11 @@ class Adapted:
         """
         return self._adapter(self._connection)
 
+    def on_commit(self, callback: Callable[[], None]) -> bool:
+        """Have it called after the commit of the transaction that is open; ``False`` where nobody can be asked to."""
+        hook = _HOOKS.get(self._adapter)
+        return hook is not None and hook(self._connection, callback)
+
     @property
     def begun(self) -> bool:
         """Whether the driver's connection can be had without beginning anything; if not, no transaction is open."""
@@ -106,6 +111,37 @@ def _sqlalchemy_scoped_session_begun(registry: Any) -> bool:
     return registry().in_transaction()
 
 
+class _Commits:
+    """What is to be called after the commit of a SQLAlchemy session, and forgotten at its rollback."""
+
+    def __init__(self, session: Any) -> None:
+        from sqlalchemy import event
+
+        self.callbacks: list[Callable[[], None]] = []
+        event.listen(session, "after_commit", self._committed)
+        event.listen(session, "after_rollback", self._rolled_back)
+
+    def _committed(self, _: object) -> None:
+        callbacks, self.callbacks = self.callbacks, []
+        for callback in callbacks:
+            callback()
+
+    def _rolled_back(self, _: object) -> None:
+        self.callbacks.clear()
+
+
+def _sqlalchemy_session_hook(session: Any, callback: Callable[[], None]) -> bool:
+    if "alkstore" not in session.info:
+        session.info["alkstore"] = _Commits(session)
+    commits: _Commits = session.info["alkstore"]
+    commits.callbacks.append(callback)
+    return True
+
+
+def _sqlalchemy_scoped_session_hook(registry: Any, callback: Callable[[], None]) -> bool:
+    return _sqlalchemy_session_hook(registry(), callback)
+
+
 @contextmanager
 def _sqlalchemys_errors() -> Generator[None]:
     from sqlalchemy import exc as errors
@@ -160,6 +196,17 @@ def _django_wrapper(wrapper: Any) -> object:
     return wrapper.connection
 
 
+def _django_hook(wrapper: Any, callback: Callable[[], None]) -> bool:
+    if not wrapper.in_atomic_block:  # Django refuses it where the application manages transactions by hand
+        return False
+    wrapper.on_commit(callback)
+    return True
+
+
+def _django_proxy_hook(proxy: Any, callback: Callable[[], None]) -> bool:
+    return _django_hook(proxy._connections[proxy._alias], callback)
+
+
 def _django_proxy(proxy: Any) -> object:
     """Django's ``django.db.connection``: a name for ``connections["default"]``; its caches are named likewise."""
     named = proxy._connections[proxy._alias]
@@ -179,3 +226,11 @@ _BEGUN: Final[dict[Callable[[Any], object], Callable[[Any], bool]]] = {
     _sqlalchemy_session: _sqlalchemy_session_begun,
     _sqlalchemy_scoped_session: _sqlalchemy_scoped_session_begun,
 }
+
+_HOOKS: Final[dict[Callable[[Any], object], Callable[[Any, Callable[[], None]], bool]]] = {
+    _sqlalchemy_session: _sqlalchemy_session_hook,
+    _sqlalchemy_scoped_session: _sqlalchemy_scoped_session_hook,
+    _django_wrapper: _django_hook,
+    _django_proxy: _django_proxy_hook,
+}
+"""SQLAlchemy's ``Connection`` tells of a commit only before it is done."""

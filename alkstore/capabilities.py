@@ -27,3 +27,6 @@ class Capabilities:
 
     join: bool = False
     """``store.join``: the same over a connection that the application has open (T-3)."""
+
+    notify: bool = False
+    """``store.notify`` and ``store.listen``, and waiters in other processes that are woken at once (W-1 to W-4)."""

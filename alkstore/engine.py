@@ -26,7 +26,7 @@ that two of them can't deadlock.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
@@ -37,9 +37,11 @@ from alkstore.records import (
     BuryRef,
     ClaimBatch,
     ClaimRef,
+    DueRow,
     Health,
     JobRow,
     NewJob,
+    Notification,
     PurgeBatch,
     ReleaseRef,
     RetryRef,
@@ -163,6 +165,13 @@ class Executor(Protocol):
         """Count the queue's rows as they stand (Q-6)."""
         ...
 
+    def next_due(self, queue: str, now: Micros | None) -> DueRow:
+        """Return when a claim may next find something, or has something to bury; a pure read (W-4).
+
+        Too early is allowed, too late is not: whoever waits claims then, and looks again.
+        """
+        ...
+
     def queues(self) -> list[str]:
         """Return the names of the queues that have rows, live or dead, sorted by code point (Q-8)."""
         ...
@@ -176,6 +185,10 @@ class Executor(Protocol):
 
     def revive(self, queue: str, job_ids: Sequence[int], now: Micros | None) -> list[int]:
         """Make dead jobs pending again under their ids: no attempts, due now, no expiry (Q-6)."""
+        ...
+
+    def notify(self, channel: str, payload: str) -> None:
+        """Send to whoever listens to the channel once this is committed (W-1); where ``notify`` is declared."""
         ...
 
     def purge(self, queue: str, state: State, limit: int) -> PurgeBatch:
@@ -243,6 +256,13 @@ class JoinedConnection(OpenConnection, Protocol):
         """Whether none is open, and an operation would be committed at once; known without a round trip."""
         ...
 
+    def ring(self, queue: str, count: int) -> None:
+        """Have the database tell those who wait, when the application commits (see ``Heard``).
+
+        Asked for only where ``notify`` is declared. An engine whose waiters see every commit anyway does nothing.
+        """
+        ...
+
     def atomic(self) -> AbstractContextManager[None]:
         """Return a block in which operations are done together or not at all, whoever catches what they raise."""
         ...
@@ -299,6 +319,51 @@ class Joining(Protocol):
         Raises ``ValidationError`` for what isn't an open connection of the engine's driver, and for one to another
         database than the store's; nothing was written by then, and no transaction opened, aborted or ended.
         """
+        ...
+
+
+Heard: TypeAlias = Callable[[str | None, int], None]
+"""Told of a ring: the queue, and how many jobs can be had; 0: something there changed; no queue: anything may have."""
+
+
+class Subscription(Protocol):
+    """What one listener gets, in the order of the commits (W-1)."""
+
+    def get(self, timeout: float | None) -> Notification | None:
+        """Return the next notification, waiting for it for so many seconds (``None``: for ever), or ``None``.
+
+        Raises ``StoreClosedError`` once the engine is closed, and an ``EngineError`` where nothing can come any more.
+        """
+        ...
+
+    def close(self) -> None:
+        """End it; a ``get`` that waits in another thread gives ``None``."""
+        ...
+
+
+class Notifying(Protocol):
+    """What an engine has besides that declares the capability ``notify``."""
+
+    def ring(self, rings: Mapping[str, int], *, notified: bool) -> None:
+        """Tell other processes of jobs that can be had by now (see ``Heard``), and that something was notified.
+
+        Called after the commit, on a thread of its own, seldom enough to be sent each time. It may fail, and be lost.
+        """
+        ...
+
+    def attend(self, heard: Heard) -> None:
+        """Begin to hear what others ring, or one more time; returns once that is so, or can't be had now.
+
+        It goes on by itself across lost connections, and tells of them as of any change.
+        """
+        ...
+
+    def leave(self) -> None:
+        """End what one ``attend`` began."""
+        ...
+
+    def listen(self, channels: frozenset[str]) -> Subscription:
+        """Return a subscription to whatever is committed from now on; raise ``EngineError`` where that can't be had."""
         ...
 
 

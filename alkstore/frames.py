@@ -26,9 +26,11 @@ from alkstore.errors import (
     ValidationError,
 )
 from alkstore.handle import JobHandle
+from alkstore.listening import check_notification
 from alkstore.options import QueueFields, QueueOptions
 from alkstore.queue import Queue
 from alkstore.session import TransactionSession
+from alkstore.wakes import Rings
 
 if TYPE_CHECKING:
     from alkstore.store import Store
@@ -44,9 +46,14 @@ class Frame(protocols.Transaction):
         self._entered = False
         self._over = False
         self._undone = False
-        self._session = TransactionSession(self)
 
     # --- what the front's other parts ask ------------------------------------------------------------------------
+
+    @property
+    def _session(self) -> TransactionSession:
+        # Made anew each time: kept, it would be a circle, and a transaction that a thread leaves behind would stay open
+        # until the garbage collector comes by.
+        return TransactionSession(self)
 
     @property
     def store(self) -> Store:
@@ -130,6 +137,14 @@ class Frame(protocols.Transaction):
             raise NotSupportedError("this engine does not declare the capability 'sql': tx.execute can't run")
         return self.connection().execute(sql, params)
 
+    def notify(self, channel: str, payload: str = "") -> None:
+        """Send to the channel's listeners at the commit."""
+        self._store.check_open()
+        name, text = check_notification(channel, payload)
+        self._store.check_notifies()
+        self.executor().notify(name, text)
+        self.root.note_ring(None, 0)
+
     def transaction(self) -> Savepoint:
         """Return a savepoint to enter."""
         self._store.check_open()
@@ -141,7 +156,8 @@ class Frame(protocols.Transaction):
             raise TransactionError("a transaction is entered once: ask for another")
         self._begin()
         self._entered = True
-        self.root.open_frames.append(self)
+        if self.root is not self:
+            self.root.open_frames.append(self)
         return self
 
     def __exit__(
@@ -178,8 +194,10 @@ class Root(Frame):
     def __init__(self, store: Store) -> None:
         super().__init__(store)
         self.open_frames: list[Frame] = []
-        """Itself and its savepoints that are open, innermost last."""
-        self._settled: list[tuple[str, int, Frame]] = []
+        """Its savepoints that are open, innermost last."""
+        # With the savepoint that they are undone with; ``None`` is itself, which would make a circle.
+        self._settled: list[tuple[str, int, Frame | None]] = []
+        self._rings: list[tuple[str | None, int, Frame | None]] = []
         self._savepoints = 0
         self._thread = 0
         self._process = 0
@@ -214,11 +232,36 @@ class Root(Frame):
 
     def note_settled(self, queue: str, job_id: int) -> None:
         """Note that a job's claim was acked, retried, failed or released here, by whichever handle or id."""
-        self._settled.append((queue, job_id, self.innermost))
+        self._settled.append((queue, job_id, self._savepoint()))
 
     def has_settled(self, queue: str, job_id: int) -> bool:
         """Say whether a job's claim was settled here, and no savepoint has undone it."""
-        return any((queue, job_id) == (name, known) and not frame.undone for name, known, frame in self._settled)
+        return any(
+            (queue, job_id) == (name, known) and not (frame or self).undone for name, known, frame in self._settled
+        )
+
+    def _savepoint(self) -> Frame | None:
+        return self.open_frames[-1] if self.open_frames else None
+
+    def note_ring(self, queue: str | None, count: int) -> None:
+        """Note what to ring after the commit, unless it is undone by then; no queue: something was notified."""
+        frame = self._savepoint()
+        if self._rings and self._rings[-1][0] == queue and self._rings[-1][2] is frame:
+            count += self._rings.pop()[1]  # of a loop that enqueues, one entry is kept
+        self._rings.append((queue, count, frame))
+
+    def take_rings(self) -> Rings:
+        """Return what is to be rung, by a frame that is known to be kept, and forget it."""
+        rings = Rings()
+        for queue, count, frame in self._rings:
+            if frame is not None and frame.undone:
+                continue
+            if queue is None:
+                rings.notified = True
+            else:
+                rings.add(queue, count)
+        self._rings.clear()
+        return rings
 
     def savepoint_name(self) -> str:
         """Return a name that no savepoint here had before."""

@@ -213,7 +213,10 @@ class JobHandle(protocols.JobHandle):
                 return False
             wait = draw_delay(row.attempts, row.backoff_base, row.backoff_cap) * SECOND
         ref = RetryRef(self.id, claim.token, wait, text)
-        return self._settle(session, session.executor().retry(claim.queue, [ref], EXHAUSTED, store.now()))
+        retried = self._settle(session, session.executor().retry(claim.queue, [ref], EXHAUSTED, store.now()))
+        if retried:
+            session.ring(claim.queue, 0 if wait else 1)
+        return retried
 
     def fail(self, error: str | BaseException | None = None) -> bool:
         """Move the job to the dead table."""
@@ -231,7 +234,10 @@ class JobHandle(protocols.JobHandle):
         store.check_open()
         wait = None if delay is None else duration(delay, "delay")
         ref = ReleaseRef(self.id, claim.token, wait)
-        return self._settle(session, session.executor().release(claim.queue, [ref], store.now()))
+        released = self._settle(session, session.executor().release(claim.queue, [ref], store.now()))
+        if released:
+            session.ring(claim.queue, 0 if wait else 1)
+        return released
 
     def _settle(self, session: Session, changed: list[int]) -> bool:
         if not changed:

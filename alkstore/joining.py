@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self, TypeAlias
 
 from alkstore.adapters import Adapted
 from alkstore.engine import JoinedConnection, Joining, OpenConnection
@@ -14,6 +14,9 @@ from alkstore.frames import Frame, Root
 
 if TYPE_CHECKING:
     from alkstore.store import Store
+
+Wake: TypeAlias = Literal["poll", "notify"]
+"""How those who wait learn of a commit of the application's, where nothing tells the library of it (Z-14)."""
 
 
 class Joined(Root):
@@ -27,9 +30,10 @@ class Joined(Root):
         "the application's connection is closed, or the database has aborted its transaction: end that, and begin anew"
     )
 
-    def __init__(self, store: Store, engine: Joining, connection: object) -> None:
+    def __init__(self, store: Store, engine: Joining, connection: object, wake: Wake) -> None:
         """Look at the connection; raises what ``Joining.join`` does."""
         super().__init__(store)
+        self._wake = wake
         self._engine = engine
         self._adapted = Adapted(connection)
         self._driver: object = None
@@ -85,6 +89,21 @@ class Joined(Root):
                 "one, or the joined connection before or after it"
             )
         return inner
+
+    def note_ring(self, queue: str | None, count: int) -> None:
+        """Ring at once what is committed already; for the rest ask the framework, or let the database carry it (Z-14).
+
+        With neither, those who wait find it when they look.
+        """
+        store = self._store
+
+        def ring() -> None:
+            store.wakes.ring({} if queue is None else {queue: count}, notified=queue is None)
+
+        if not self.keeps:
+            ring()
+        elif not self._adapted.on_commit(ring) and self._wake == "notify" and queue is not None:
+            self._look().ring(queue, count)
 
     @contextmanager
     def all_or_none(self) -> Generator[Frame]:

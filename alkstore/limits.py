@@ -50,5 +50,8 @@ RIPEN_PER_UNIT: Final = 5_000
 SWEEP_BATCH: Final = 1_000
 """``sweep_expired`` and ``purge`` move or delete so many rows per transaction (Q-5, Z-8)."""
 
+POLL_INTERVAL: Final = 5.0
+"""Seconds after which whoever waits for jobs looks at the latest, whatever wakes him (W-4)."""
+
 PAGE_MAX: Final = 10_000
 """Largest page of ``queue.jobs``."""

@@ -12,17 +12,18 @@ call would run outside it (``TransactionError``, T-5). Every method that reaches
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Protocol, Self, Unpack
+from typing import Any, Literal, Protocol, Self, Unpack
 
 from alkstore.capabilities import Capabilities
 from alkstore.clock import Duration
 from alkstore.codec import Codec
 from alkstore.options import JobOptions, QueueFields, QueueOptions
-from alkstore.records import Health, Job, QueueStats, State
+from alkstore.records import Health, Job, Notification, QueueStats, State
 
 
 class JobHandle(Protocol):
@@ -228,6 +229,33 @@ class Queue(Protocol):
         """
         ...
 
+    def wait(self, timeout: Duration | None = None) -> bool:
+        """Wait until a claim is worth trying, and say so; ``False`` after ``timeout`` seconds (``None``: never) (W-4).
+
+        It is woken by whatever makes a job ready or due sooner, in any process, and by the next due time or lapsing
+        claim, and looks every 5 seconds in any case. ``True`` promises nothing: another may be quicker. Raises
+        ``TransactionError`` on a queue that is bound to a transaction.
+        """
+        ...
+
+    def consume(
+        self,
+        worker_id: str,
+        *,
+        batch: int = 1,
+        poll_interval: Duration = 5,
+        stop: threading.Event | None = None,
+    ) -> Consumer:
+        """Return an iterator that claims jobs as they become claimable, and waits meanwhile (W-4).
+
+        It claims ``batch`` at a time at most, and gives them one by one; never acks, and never heartbeats: a batch is to
+        be worked off within the visibility timeout. It looks every ``poll_interval`` seconds, if nothing wakes it
+        before. It ends when ``stop`` is set, within a tenth of a second, or when it is closed, and then releases what
+        it has not yet given. While the database can't be reached it waits, with jittered backoff. Raises
+        ``TransactionError`` on a queue that is bound to a transaction.
+        """
+        ...
+
     def retry_dead(self, job_id: int) -> bool:
         """Make a dead job pending again under its id: no attempts, due now, no expiry, its other stamps kept (Q-6).
 
@@ -249,7 +277,70 @@ class Queue(Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leave; claims stay, and the handle remains usable (Z-2)."""
+        """Close the consumers; claims stay, and the handle remains usable (Z-2)."""
+        ...
+
+
+class Consumer(Protocol):
+    """Handles as jobs become claimable: an iterator, and a context manager that closes it (W-4)."""
+
+    def __iter__(self) -> Self:
+        """Return itself."""
+        ...
+
+    def __next__(self) -> JobHandle:
+        """Return the next claim, waiting for it; ``StopIteration`` once it is closed or told to stop.
+
+        Raises ``StoreClosedError`` once the store is closed, also while it waits.
+        """
+        ...
+
+    def close(self) -> None:
+        """End it, and release what was claimed and not yet given; from any thread."""
+        ...
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        ...
+
+
+class Listener(Protocol):
+    """What is notified on some channels, from its making on: an iterator, and a context manager that closes it (W-2)."""
+
+    def get(self, timeout: Duration | None = None) -> Notification | None:
+        """Return the next notification, waiting for it for ``timeout`` seconds (``None``: for ever), or ``None``.
+
+        One with ``gap=True`` says that some may have been lost before it: the connection was, or this reader was too
+        slow (W-2, W-3). Once closed, ``None``. Raises ``StoreClosedError`` once the store is closed, also while it waits.
+        """
+        ...
+
+    def __iter__(self) -> Self:
+        """Return itself."""
+        ...
+
+    def __next__(self) -> Notification:
+        """Return the next notification, waiting for it; ``StopIteration`` once it is closed."""
+        ...
+
+    def close(self) -> None:
+        """End it; from any thread."""
+        ...
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
         ...
 
 
@@ -287,6 +378,10 @@ class Transaction(Protocol):
         A failed statement aborts a PostgreSQL transaction and
         not an SQLite one: portable code wraps it in ``tx.transaction()``.
         """
+        ...
+
+    def notify(self, channel: str, payload: str = "") -> None:
+        """Send to the channel's listeners when this is committed, and never if it isn't (T-2, W-1)."""
         ...
 
     def transaction(self) -> AbstractContextManager[Transaction]:
@@ -331,7 +426,7 @@ class Store(Protocol):
         """Return a transaction to enter; a second one in the same thread is refused with ``TransactionError`` (T-5)."""
         ...
 
-    def join(self, connection: object) -> Transaction:
+    def join(self, connection: object, *, wake: Literal["poll", "notify"] = "poll") -> Transaction:
         """Return the same over a connection that the application has open already, and with what is open on it (T-3).
 
         ``connection`` is the driver's own, SQLAlchemy's ``Connection``, ``Session`` or ``scoped_session``, or Django's
@@ -339,10 +434,32 @@ class Store(Protocol):
         commits, rolls back, closes or reconfigures the connection. With no transaction open its own rule holds: in
         auto-commit mode each operation is a transaction by itself, else it opens one for the application to commit.
 
+        Those who wait for jobs are woken after the application's commit where SQLAlchemy's session or Django tells of
+        it. Of the driver's own connection they learn when they look, at the latest after 5 seconds; on SQLite by the
+        file itself. ``wake="notify"`` has PostgreSQL tell them with the commit, at the price of a lock that commits
+        with it take turns for (Z-14).
+
         What is returned may be used at once, by this thread. It may be entered, too: leaving ends this use of the
         connection and nothing else, and inside the store's auto-commit calls are refused while a transaction is open
         (T-5). Raises ``ValidationError`` for anything else than such a connection to the store's own database,
         ``TransactionError`` for one whose transaction was aborted, and ``NotSupportedError`` where the engine can't.
+        """
+        ...
+
+    def notify(self, channel: str, payload: str = "") -> None:
+        """Send to everybody who listens to the channel, in any process (W-1).
+
+        ``payload`` is a text of at most 7,000 bytes of UTF-8 without NUL. Raises ``ValidationError`` for anything else,
+        and ``NotSupportedError`` where the engine can't.
+        """
+        ...
+
+    def listen(self, *channels: str) -> Listener:
+        """Return a listener, which gets whatever is committed from now on, in the order of the commits (W-1).
+
+        Equal notifications are not merged, and nothing is replayed for those who come later. Raises
+        ``ValidationError``, ``NotSupportedError`` where the engine can't, and an ``EngineError`` where the database
+        can't be reached now.
         """
         ...
 

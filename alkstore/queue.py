@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import threading
+import time
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Final, Self, Unpack, cast
 
 from alkstore import protocols
-from alkstore.clock import to_timedelta
+from alkstore.clock import Duration, duration, host_now, to_timedelta
 from alkstore.codec import Codec, encode
+from alkstore.consuming import Consumer, wait_for_job
 from alkstore.engine import Executor, SweepTexts
-from alkstore.errors import ValidationError, shown
+from alkstore.errors import TransactionError, ValidationError, shown
 from alkstore.handle import Claim, JobHandle, note_settled
 from alkstore.items import Item
-from alkstore.limits import BURY_PER_CLAIM, ID_MAX, PAGE_MAX, RIPEN_PER_UNIT, SWEEP_BATCH
+from alkstore.limits import BURY_PER_CLAIM, ID_MAX, PAGE_MAX, POLL_INTERVAL, RIPEN_PER_UNIT, SWEEP_BATCH
 from alkstore.names import check_name
 from alkstore.options import (
     JobOptions,
     QueueFields,
     QueueOptions,
     Stamps,
+    check_int,
     merge_options,
     queue_options,
     resolve_enqueue,
@@ -36,11 +41,12 @@ _CLAIM_MAX: Final = 2**31 - 1
 class Queue(protocols.Queue):
     """A queue of jobs, in a session."""
 
-    __slots__ = ("_codec", "_codec_name", "_name", "_options", "_session", "_stamps", "_store")
+    __slots__ = ("_codec", "_codec_name", "_consumers", "_name", "_options", "_session", "_stamps", "_store")
 
     def __init__(self, session: Session, name: str, options: QueueOptions, codec: Codec) -> None:
         self._session = session
         self._store = session.store
+        self._consumers: weakref.WeakSet[Consumer] = weakref.WeakSet()
         self._name = name
         self._options = options
         self._stamps = Stamps.of(options)
@@ -76,7 +82,10 @@ class Queue(protocols.Queue):
         store = self._store
         store.check_open()
         job = self._resolve(payload, cast(Mapping[str, object], options))
-        return self._session.executor().insert(self._name, (job,), store.now())[0]
+        session = self._session
+        job_id = session.executor().insert(self._name, (job,), store.now())[0]
+        session.ring(self._name, _can_be_had(job))
+        return job_id
 
     def enqueue_many(self, items: Iterable[object], **options: Unpack[JobOptions]) -> list[int]:
         """Store many jobs, all or none, and return their ids."""
@@ -84,13 +93,19 @@ class Queue(protocols.Queue):
         _check_iterable(items, "items", "payloads or Items")
         common = cast(Mapping[str, object], options)
         resolve_enqueue(self._stamps, self._codec_name, b"", common)  # wrong even where there are no items
+        ready = 0
         with Spool() as spool:
             for item in items:
                 if isinstance(item, Item):
-                    spool.add(self._resolve(item.payload, merge_options(common, item.options)))
+                    job = self._resolve(item.payload, merge_options(common, item.options))
                 else:
-                    spool.add(self._resolve(item, common))
-            return self._insert(spool)
+                    job = self._resolve(item, common)
+                ready += _can_be_had(job)
+                spool.add(job)
+            ids = self._insert(spool)
+        if ids:
+            self._session.ring(self._name, ready)
+        return ids
 
     def _resolve(self, payload: object, options: Mapping[str, object]) -> NewJob:
         data = encode(self._codec, payload, self._store.max_payload)
@@ -138,7 +153,52 @@ class Queue(protocols.Queue):
             if not batch.again:
                 break
         claims = session.for_claims()
+        store.wakes.waiters.claimed(name, len(batch.rows))
         return [JobHandle(claims, _claim_of(row)) for row in batch.rows]
+
+    def wait(self, timeout: Duration | None = None) -> bool:
+        """Wait until a claim is worth trying, and say whether it is."""
+        store = self._store
+        store.check_open()
+        seconds = None if timeout is None else duration(timeout, "timeout") / 1_000_000
+        self._check_can_wait()
+        deadline = None if seconds is None else time.monotonic() + seconds
+        waiters = store.wakes.waiters
+        with store.wakes.attending():
+            waiter = waiters.enter(self._name)
+            try:
+                return wait_for_job(store, waiter, deadline, POLL_INTERVAL, lambda: False, POLL_INTERVAL)
+            finally:
+                waiters.leave(waiter, more=False)
+
+    def consume(
+        self,
+        worker_id: str,
+        *,
+        batch: int = 1,
+        poll_interval: Duration = POLL_INTERVAL,
+        stop: threading.Event | None = None,
+    ) -> Consumer:
+        """Return handles as jobs become claimable."""
+        store = self._store
+        store.check_open()
+        worker = check_name(worker_id, "worker_id")
+        size = check_int(batch, "batch", 1, _CLAIM_MAX)
+        poll = duration(poll_interval, "poll_interval", positive=True) / 1_000_000
+        if stop is not None and not isinstance(cast(object, stop), threading.Event):
+            raise ValidationError(f"stop must be a threading.Event, not {type(stop).__name__}")
+        self._check_can_wait()
+        consumer = Consumer(self, store, worker, size, poll, stop)
+        self._consumers.add(consumer)
+        return consumer
+
+    def _check_can_wait(self) -> None:
+        if self._session.frame is not None:
+            raise TransactionError(
+                "a queue that is bound to a transaction or a joined connection can't be waited on: what is open there "
+                "would be kept open, and see nothing new; wait on store.queue(name)"
+            )
+        self._session.executor()
 
     def handle(self, job_id: int, token: int) -> JobHandle:
         """Rebuild a handle from its id and token."""
@@ -188,7 +248,12 @@ class Queue(protocols.Queue):
     def retry_dead(self, job_id: int) -> bool:
         """Make a dead job pending again."""
         store = self._store
-        return self._on_one(job_id, lambda executor, checked: bool(executor.revive(self._name, [checked], store.now())))
+        revived = self._on_one(
+            job_id, lambda executor, checked: bool(executor.revive(self._name, [checked], store.now()))
+        )
+        if revived:
+            self._session.ring(self._name, 1)
+        return revived
 
     def _on_one(self, job_id: object, operation: Callable[[Executor, int], bool]) -> bool:
         self._store.check_open()
@@ -263,7 +328,9 @@ class Queue(protocols.Queue):
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leave; claims stay."""
+        """Close the consumers; claims stay."""
+        for consumer in list(self._consumers):
+            consumer.close()
 
 
 def find_job(session: Session, queue: str | None, job_id: object) -> Job | None:
@@ -282,6 +349,11 @@ def check_state(state: object) -> State:
         return State(cast(Any, state))
     except ValueError:
         raise ValidationError(f"state must be one of {', '.join(State)}, not {shown(state)}") from None
+
+
+def _can_be_had(job: NewJob) -> int:
+    """Return 1 for a job that is due when it is stored, as far as can be told here, else 0."""
+    return int(job.run_at <= (0 if job.run_at_is_offset else host_now()))
 
 
 def _check_iterable(value: object, name: str, of: str) -> None:

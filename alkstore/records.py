@@ -143,6 +143,16 @@ class PurgeBatch(NamedTuple):
     """The unit looked at as many rows as one unit may, and deleted those that were still in the state: call again."""
 
 
+class DueRow(NamedTuple):
+    """When a claim may next find something, as an engine reads it."""
+
+    now: Micros
+    """The now that it was judged by."""
+    due: Micros | None
+    """At most ``now`` where something is there already, else when the next job becomes due, or a claim lapses; ``None``
+    where nothing is waiting."""
+
+
 class StatsRow(NamedTuple):
     """A queue's counts as an engine reads them."""
 
@@ -224,6 +234,18 @@ def _maybe(micros: Micros | None) -> datetime | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Notification:
+    """What a listener gets (W-1)."""
+
+    channel: str
+    """The channel that it was sent to; for a gap, empty."""
+    payload: str
+    """The text that was sent with it."""
+    gap: bool = False
+    """Some may have been lost here: the connection was cut, or the reader too slow (W-2, W-3)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueueStats:
     """A queue's counts, of rows as they stand, swept or not (Q-6)."""
 
@@ -260,3 +282,5 @@ class Health:
     """How long the oldest snapshot has been holding back the clean-up of dead rows; ``None`` where there is none."""
     wal_bytes: int | None
     """Size of the write-ahead log, in bytes; ``None`` where the role may not see it."""
+    wakes: str
+    """``notify`` where commits of other processes wake this store's waiters at once; ``poll`` where they look now and then."""

@@ -38,6 +38,10 @@ class Session(Protocol):
         """Return the session of the handles that are claimed here."""
         ...
 
+    def ring(self, queue: str, count: int) -> None:
+        """Tell waiters, once it is committed, that so many jobs can be had; 0: that one may be due sooner (W-4)."""
+        ...
+
 
 class AutoSession:
     """Each operation is a transaction of its own."""
@@ -74,6 +78,10 @@ class AutoSession:
         """Return itself."""
         return self
 
+    def ring(self, queue: str, count: int) -> None:
+        """Tell at once: it is committed."""
+        self._store.wakes.ring({queue: count})
+
 
 class TransactionSession:
     """Operations run within a transaction, and are refused once it is over (T-5)."""
@@ -100,6 +108,10 @@ class TransactionSession:
     def for_claims(self) -> Session:
         """Return a session that outlives the transaction: its claims are ordinary after the commit (Z-4)."""
         return ClaimSession(self._transaction)
+
+    def ring(self, queue: str, count: int) -> None:
+        """Tell after the commit."""
+        self._transaction.root.note_ring(queue, count)
 
 
 class ClaimSession:
@@ -130,6 +142,10 @@ class ClaimSession:
     def for_claims(self) -> Session:
         """Return itself."""
         return self
+
+    def ring(self, queue: str, count: int) -> None:
+        """Tell when what it runs in is committed."""
+        self._now().ring(queue, count)
 
     def _now(self) -> Session:
         living = self._transaction.living

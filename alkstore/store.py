@@ -13,16 +13,19 @@ from alkstore import opening, protocols
 from alkstore.capabilities import Capabilities
 from alkstore.clock import Duration, Micros, duration, reading, to_datetime
 from alkstore.codec import Codec, Codecs
-from alkstore.engine import Durability, Engine, EngineOptions, Executor, Joining
+from alkstore.engine import Durability, Engine, EngineOptions, Executor, Joining, Notifying
 from alkstore.errors import NotSupportedError, StoreClosedError, ValidationError, shown
 from alkstore.frames import Root
-from alkstore.joining import Joined
+from alkstore.joining import Joined, Wake
 from alkstore.limits import PAYLOAD_BYTES
+from alkstore.listening import Listener, check_notification
+from alkstore.names import check_name
 from alkstore.options import QueueFields, QueueOptions, check_int
 from alkstore.queue import Queue, find_job
 from alkstore.records import Health, Job
 from alkstore.session import AutoSession
 from alkstore.transaction import Transaction
+from alkstore.wakes import Wakes
 
 _PAYLOAD_LIMIT_MAX: Final = (
     512 * 1024 * 1024
@@ -45,6 +48,8 @@ class Store(protocols.Store):
         """The codecs that the store knows."""
         self.max_payload = max_payload
         """The limit of an encoded payload, in bytes."""
+        self.wakes = Wakes(engine)
+        """What wakes whom."""
         self.auto_session = AutoSession(self)
         """Where operations run each by itself."""
 
@@ -62,6 +67,11 @@ class Store(protocols.Store):
         """Raise ``StoreClosedError`` once the store is closed (S-3)."""
         if self._closed:
             raise StoreClosedError("the store is closed")
+
+    def check_notifies(self) -> None:
+        """Raise ``NotSupportedError`` where the engine doesn't declare the capability ``notify``."""
+        if not self.capabilities.notify:
+            raise NotSupportedError("this engine does not declare the capability 'notify'")
 
     def now(self) -> Micros | None:
         """Return the reading of ``clock=``, or ``None`` where the engine's own clock rules."""
@@ -110,12 +120,34 @@ class Store(protocols.Store):
         self.check_open()
         return Transaction(self)
 
-    def join(self, connection: object) -> Joined:
+    def join(self, connection: object, *, wake: Wake = "poll") -> Joined:
         """Return the same as a transaction, over a connection that the application has open."""
         self.check_open()
         if not self.capabilities.join:
             raise NotSupportedError("this engine does not declare the capability 'join'")
-        return Joined(self, cast(Joining, self._engine), connection)
+        if wake not in get_args(Wake):
+            raise ValidationError(f"wake must be 'poll' or 'notify', not {shown(wake)}")
+        if wake == "notify":
+            self.check_notifies()
+        return Joined(self, cast(Joining, self._engine), connection, wake)
+
+    def notify(self, channel: str, payload: str = "") -> None:
+        """Send to the channel's listeners."""
+        self.check_open()
+        name, text = check_notification(channel, payload)
+        self.check_notifies()
+        self.auto_session.executor().notify(name, text)
+        self.wakes.ring({}, notified=True)
+
+    def listen(self, *channels: str) -> Listener:
+        """Return a listener."""
+        self.check_open()
+        names = frozenset(check_name(channel, "channel name") for channel in channels)
+        if not names:
+            raise ValidationError("channels must be one channel name at least")
+        self.check_notifies()
+        self.auto_session.executor()
+        return Listener(self, cast(Notifying, self._engine).listen(names))
 
     def queues(self) -> list[str]:
         """Return the names of the queues that have rows."""
@@ -139,6 +171,7 @@ class Store(protocols.Store):
         if not self._closing.acquire(blocking=False):
             return  # somebody has closed it, or is about to
         self._closed = True
+        self.wakes.close()
         self._engine.close()
 
     def __enter__(self) -> Self:

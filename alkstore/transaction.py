@@ -6,7 +6,7 @@ import warnings
 from typing import TYPE_CHECKING, ClassVar
 
 from alkstore.engine import EngineTransaction, OpenConnection
-from alkstore.errors import AlkstoreError, NotSupportedError, TransactionError
+from alkstore.errors import AlkstoreError, NotSupportedError, OutcomeUnknownError, TransactionError
 from alkstore.frames import Root
 
 if TYPE_CHECKING:
@@ -55,16 +55,26 @@ class Transaction(Root):
             except AlkstoreError:
                 inner.rollback()
                 raise
-            inner.commit()
+            try:
+                inner.commit()
+            except OutcomeUnknownError:
+                self._ring()  # it may have come through
+                raise
             self._undone = False
+            self._ring()
         finally:
             self._over = True
             self.open_frames.clear()
             if self.of_this_thread:
                 self._store.set_open_transaction(None)
 
+    def _ring(self) -> None:
+        rings = self.take_rings()
+        if rings:
+            self._store.wakes.ring(rings.queues, notified=rings.notified)
+
     def __del__(self) -> None:
         # A thread that ends, or a generator that is dropped, inside the block: what is open keeps others waiting.
-        if self._inner is not None and not self._over and self.is_of_this_process():
+        if getattr(self, "_inner", None) is not None and not self._over and self.is_of_this_process():
             warnings.warn("a transaction was dropped while open, and is rolled back", ResourceWarning, stacklevel=2)
             self._end(well=False)

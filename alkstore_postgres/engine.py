@@ -10,21 +10,22 @@ import psycopg
 
 from alkstore.capabilities import Capabilities
 from alkstore.clock import host_now, to_datetime, to_timedelta
-from alkstore.engine import Engine, EngineOptions, Joining
+from alkstore.engine import Engine, EngineOptions, Heard, Joining, Notifying, Subscription
 from alkstore.records import Health
 from alkstore_postgres import schema, sql
 from alkstore_postgres.errors import Sent, is_lost, translate
 from alkstore_postgres.executor import PostgresExecutor
 from alkstore_postgres.joined import Doorkeeper, PostgresJoined
 from alkstore_postgres.location import Location, locate
+from alkstore_postgres.notify import Ear
 from alkstore_postgres.pool import Pool
 from alkstore_postgres.runner import AutoRunner, rows
 from alkstore_postgres.transaction import PostgresTransaction
 
-CAPABILITIES: Final = Capabilities(durable=True, processes=True, transactions=True, join=True, sql=True)
+CAPABILITIES: Final = Capabilities(durable=True, processes=True, transactions=True, join=True, notify=True, sql=True)
 
 
-class PostgresEngine(Engine, Joining):
+class PostgresEngine(Engine, Joining, Notifying):
     """A store's schema in a PostgreSQL database, reached through a pool of connections."""
 
     def __init__(self, location: Location, options: EngineOptions) -> None:
@@ -37,6 +38,7 @@ class PostgresEngine(Engine, Joining):
         self._transactions: dict[PostgresTransaction, None] = {}
         self._runner = AutoRunner(self._pool, self._statements)
         self._doorkeeper = Doorkeeper(self._pool, self._statements)
+        self._ear = Ear(self._pool, self._statements)
         try:
             self._open()
         except BaseException:
@@ -90,6 +92,22 @@ class PostgresEngine(Engine, Joining):
         """Return a connection of the application's own, ready for operations."""
         return PostgresJoined(self._pool, self._statements, self._doorkeeper.admit(connection))
 
+    def ring(self, rings: Mapping[str, int], *, notified: bool) -> None:
+        """Tell other stores' waiters of a commit (W-4)."""
+        self._ear.ring(rings, notified=notified)
+
+    def attend(self, heard: Heard) -> None:
+        """Hear of other stores' commits."""
+        self._ear.attend(heard)
+
+    def leave(self) -> None:
+        """End one ``attend``."""
+        self._ear.leave()
+
+    def listen(self, channels: frozenset[str]) -> Subscription:
+        """Subscribe to notifications (W-1)."""
+        return self._ear.listen(channels)
+
     def _forget(self, transaction: PostgresTransaction) -> None:
         self._transactions.pop(transaction, None)
 
@@ -125,10 +143,12 @@ class PostgresEngine(Engine, Joining):
             clock_skew=to_timedelta(now - (before + half_way)),
             oldest_snapshot_age=None if snapshot is None else to_timedelta(max(0, snapshot)),
             wal_bytes=wal,
+            wakes=self._ear.wakes,
         )
 
     def close(self) -> None:
         """Close the connections; transactions still open in threads are cut off, which rolls them back (S-3)."""
+        self._ear.close()
         self._pool.close()
         for transaction in list(self._transactions):
             transaction.cut()

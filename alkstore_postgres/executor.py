@@ -17,6 +17,7 @@ from alkstore.records import (
     BuryRef,
     ClaimBatch,
     ClaimRef,
+    DueRow,
     JobRow,
     NewJob,
     PurgeBatch,
@@ -68,7 +69,7 @@ class PostgresExecutor(Executor):
             "queue": queue, "worker_id": worker_id, "count": Int8(count), "now": _int8(now),
         }  # fmt: skip
         answer = self._runner.write(sql.CLAIM, parameters)
-        found_at, due, lapsed = answer[0][:3]
+        _, due, lapsed = answer[0][:3]
         if not due and not lapsed:
             return ClaimBatch(_claimed(answer), False)
 
@@ -87,12 +88,15 @@ class PostgresExecutor(Executor):
             return ready(run)
 
         def work(run: Runner) -> ClaimBatch:
-            # One now for all of the unit, so that what ripens and what is picked are judged alike.
-            at: Micros = found_at
+            # One now for all of the unit, so that what ripens and what is picked are judged alike; and read within it, as
+            # a connection may have been waited for.
+            at: Micros
             if due:
                 at, more = (ready_alone if bounded else ready)(run)
                 if more:
                     return ClaimBatch([], True)
+            else:
+                at = run.read(sql.NOW, {"now": _int8(now)})[0][0]
             if lapsed and bury > 0:
                 run.write(
                     sql.BURY_LAPSED, {"queue": queue, "limit": Int8(bury), "now": Int8(at), "exhausted": exhausted}
@@ -188,6 +192,15 @@ class PostgresExecutor(Executor):
     def stats(self, queue: str, now: Micros | None) -> StatsRow:
         """Count (Q-6)."""
         return StatsRow(*self._runner.read(sql.STATS, {"queue": queue, "now": _int8(now)})[0])
+
+    def next_due(self, queue: str, now: Micros | None) -> DueRow:
+        """Look for the next time to claim (W-4)."""
+        return DueRow(*self._runner.read(sql.NEXT_DUE, {"queue": queue, "now": _int8(now)})[0])
+
+    def notify(self, channel: str, payload: str) -> None:
+        """Send at the commit (W-1)."""
+        names = self._runner.channels
+        self._runner.write(sql.NOTIFY, {"channel": names.of(channel), "payload": names.unique(payload)})
 
     def queues(self) -> list[str]:
         """Name the queues that have rows (Q-8)."""

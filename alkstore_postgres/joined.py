@@ -16,6 +16,7 @@ by everybody. They are read once for a connection, in a way that begins no trans
 
 from __future__ import annotations
 
+import json
 import weakref
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -31,6 +32,7 @@ from psycopg.rows import TupleRow, tuple_row
 from alkstore.engine import JoinedConnection
 from alkstore.errors import TransactionError, ValidationError
 from alkstore_postgres import sql
+from alkstore_postgres.channels import Channels
 from alkstore_postgres.errors import Sent, is_lost, translate
 from alkstore_postgres.executor import PostgresExecutor
 from alkstore_postgres.pool import Pool
@@ -104,6 +106,11 @@ class PostgresJoined(JoinedConnection):
             raise self._failed(exc, sent) from exc
 
     @property
+    def channels(self) -> Channels:
+        """The server's names of channels."""
+        return self._statements.channels
+
+    @property
     def bounded(self) -> bool:
         """Whether a unit is a transaction of its own."""
         return self.auto_commits
@@ -139,6 +146,12 @@ class PostgresJoined(JoinedConnection):
                 self.rollback_to_savepoint(_SAVEPOINT)
             raise
         self.release_savepoint(_SAVEPOINT)
+
+    def ring(self, queue: str, count: int) -> None:
+        """Notify within the transaction; of nobody, so that the store's own waiters are told, too."""
+        channels = self._statements.channels
+        payloads = [channels.unique(json.dumps(["", queue, count]))]
+        self.write(sql.RING, {"channel": channels.wakes, "payloads": payloads})
 
     # --- savepoints ----------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from alkstore.clock import SECOND, duration
-from alkstore.errors import ValidationError
+from alkstore.errors import ValidationError, shown
 from alkstore.options import check_engine_options, check_int
 
 SCHEMES: Final = ("postgresql", "postgres", "postgresql+psycopg")
@@ -48,6 +48,10 @@ class Location:
     max_lifetime: float = field(repr=False)
     """Seconds."""
     prepare_threshold: int | None = field(repr=False)
+    listen_conninfo: str = field(repr=False)
+    """The same for the session that listens."""
+    polls: bool = field(repr=False)
+    """Nobody listens, and nobody is rung."""
 
     def safe(self, text: str) -> str | None:
         """Return the driver's text where it can be shown, and ``None`` where it holds a password."""
@@ -60,9 +64,13 @@ def locate(url: str, extra: Mapping[str, object]) -> Location:
     Options: ``schema`` (a text of 1 to 63 bytes, not starting with ``pg_``), ``pool_size`` (the most connections,
     default 10), ``connect_timeout`` (a duration, 2 seconds or more, default 10; per host), ``max_lifetime`` (a duration
     after which a connection is replaced, default an hour), ``prepare_threshold`` (after how many runs a statement is
-    prepared, default 5; ``None``: never, for a pooler that doesn't know of prepared statements).
+    prepared, default 5; ``None``: never, for a pooler that doesn't know of prepared statements), ``listen_url`` (where
+    the session goes that listens, default the URL), ``wakes`` (``notify``, the default, or ``poll``: without such a
+    session).
     """
-    known = {"schema", "pool_size", "connect_timeout", "max_lifetime", "prepare_threshold"}
+    known = {
+        "schema", "pool_size", "connect_timeout", "max_lifetime", "prepare_threshold", "listen_url", "wakes",
+    }  # fmt: skip
     check_engine_options(extra, frozenset(known), "postgresql")
     parameters = _parse(url)
     timeout = extra.get("connect_timeout")
@@ -70,15 +78,24 @@ def locate(url: str, extra: Mapping[str, object]) -> Location:
         seconds = math.ceil(duration(timeout, "connect_timeout", positive=True) / SECOND)
         parameters["connect_timeout"] = str(max(seconds, 2))  # libpq's own least
     threshold = extra.get("prepare_threshold", _PREPARE_THRESHOLD)
-    complete = {**_DEFAULTS, "connect_timeout": str(_CONNECT_TIMEOUT), **parameters, "client_encoding": "UTF8"}
+    listen_url, wakes = extra.get("listen_url"), extra.get("wakes", "notify")
+    if listen_url is not None and not isinstance(listen_url, str):
+        raise ValidationError(f"listen_url must be a str, not {type(listen_url).__name__}")
+    if wakes not in ("notify", "poll"):
+        raise ValidationError(f"wakes must be 'notify' or 'poll', not {shown(wakes)}")
+    listening = parameters if listen_url is None else _parse(listen_url)
+    always = {"connect_timeout": parameters.get("connect_timeout", str(_CONNECT_TIMEOUT))}
+    complete = {**_DEFAULTS, **always, **parameters, "client_encoding": "UTF8"}
     return Location(
         where=_spell(parameters),
         conninfo=make_conninfo("", **complete),
-        secrets=frozenset(parameters[key] for key in _SECRETS if parameters.get(key)),
+        secrets=frozenset(each[key] for each in (parameters, listening) for key in _SECRETS if each.get(key)),
         schema=_check_schema(extra.get("schema", "alkstore")),
         pool_size=check_int(extra.get("pool_size", _POOL_SIZE), "pool_size", 1, 10_000),
         max_lifetime=duration(extra.get("max_lifetime", _MAX_LIFETIME), "max_lifetime", positive=True) / SECOND,
         prepare_threshold=None if threshold is None else check_int(threshold, "prepare_threshold", 0, 1_000_000),
+        listen_conninfo=make_conninfo("", **{**_DEFAULTS, **always, **listening, "client_encoding": "UTF8"}),
+        polls=wakes == "poll",
     )
 
 
@@ -94,6 +111,8 @@ def _check_schema(schema: object) -> str:
         raise ValidationError(f"schema must have 1 to {_SCHEMA_BYTES} bytes of UTF-8, not {size}")
     if "\0" in name:
         raise ValidationError("schema must not contain NUL")
+    if name == "$user":
+        raise ValidationError("schema '$user' would be read by PostgreSQL as the role's own name")
     if name.startswith("pg_"):
         raise ValidationError(f"schema {name!r} must not start with 'pg_': such schemas are PostgreSQL's own")
     return name

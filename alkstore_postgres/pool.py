@@ -24,6 +24,7 @@ import socket
 import threading
 import time
 from collections import deque
+from collections.abc import Mapping
 from typing import Final, LiteralString
 
 import psycopg
@@ -51,6 +52,7 @@ _ALWAYS: Final = {
     "statement_timeout": "0",
     "transaction_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
+    "array_nulls": "on",
 }
 
 # How the library's own statements are planned. A queue is empty most of the time, and a plan made then would be a
@@ -131,8 +133,9 @@ class Pool:
         fork.survive(self)
 
     def _begin(self) -> None:
-        # One lock for all of it, held for microseconds: whoever waits for a connection waits at a place of its own.
-        self._lock = threading.Lock()
+        # One lock for all of it, held for microseconds: whoever waits for a connection waits at a place of its own. It
+        # may be entered again: a transaction that the garbage collector finds in the middle of it gives its connection back.
+        self._lock = threading.RLock()
         self._gone = threading.Condition(self._lock)  # a connection was closed
         self._all: dict[
             Connection, None
@@ -149,6 +152,11 @@ class Pool:
     def location(self) -> Location:
         """Where its connections go."""
         return self._location
+
+    @property
+    def patience(self) -> float:
+        """Seconds that whoever waits for something waits at most."""
+        return self._patience
 
     @property
     def closed(self) -> bool:
@@ -171,9 +179,16 @@ class Pool:
         return self._connect()
 
     def release(self, connection: Connection) -> None:
-        """Give a connection back, whatever state it is in; never raises."""
+        """Give a connection back, whatever state it is in; raises nothing of its own."""
         if connection.process != os.getpid() or connection not in self._all:
             return  # the parent's, or discarded
+        try:
+            self._release(connection)
+        except BaseException:  # a signal handler's: the connection may be in the middle of something
+            self.discard(connection)
+            raise
+
+    def _release(self, connection: Connection) -> None:
         if connection.status in (TransactionStatus.INTRANS, TransactionStatus.INERROR):
             try:
                 connection.execute("ROLLBACK")
@@ -278,7 +293,7 @@ class Pool:
         """Make a connection, by a right to; the right is given back where that fails."""
         try:
             with fork.connecting():
-                connection = self._make()
+                connection = self._make(self._location.conninfo, self._settings)
                 with self._lock:
                     self._all[connection] = None  # where a fork's child finds it
                     closed = self._closed
@@ -290,17 +305,19 @@ class Pool:
             self._check_open()
         return connection
 
-    def _make(self) -> Connection:
+    def make_listener(self) -> Connection:
+        """Return a connection that isn't the pool's, for a session that listens, and may be idle for long."""
+        return self._make(self._location.listen_conninfo, {**_ALWAYS, "idle_session_timeout": "0"})
+
+    def _make(self, conninfo: str, settings: Mapping[str, str]) -> Connection:
         location = self._location
         try:
-            connection = Connection.connect(
-                location.conninfo, autocommit=True, prepare_threshold=location.prepare_threshold
-            )
+            connection = Connection.connect(conninfo, autocommit=True, prepare_threshold=location.prepare_threshold)
         except psycopg.Error as exc:
             failure = exc
         else:
             try:
-                self._set_up(connection)
+                self._set_up(connection, settings)
             except psycopg.Error as exc:
                 connection.close()
                 failure = exc
@@ -315,10 +332,10 @@ class Pool:
             raise EngineUnavailableError(f"{location.where} could not be reached, or refused the connection")
         raise EngineUnavailableError(f"{location.where} could not be reached: {said}") from failure
 
-    def _set_up(self, connection: Connection) -> None:
+    def _set_up(self, connection: Connection, wanted: Mapping[str, str]) -> None:
         connection.process = os.getpid()
         connection.expires = time.monotonic() + self._location.max_lifetime
-        settings = {"names": list(self._settings), "values": list(self._settings.values())}
+        settings = {"names": list(wanted), "values": list(wanted.values())}
         connection.execute(_SET_UP, settings, prepare=False).fetchall()
 
     # --- closing, forking ----------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ import psycopg
 
 from alkstore.errors import EngineUnavailableError, OutcomeUnknownError, StoreClosedError, TransactionError
 from alkstore_postgres import sql
+from alkstore_postgres.channels import Channels
 from alkstore_postgres.errors import Sent, asks_again, is_lost, translate
 from alkstore_postgres.pool import Connection, Pool, PoolBusyError, has_ended
 
@@ -41,6 +42,11 @@ class Runner(Protocol):
 
     def write(self, statement: LiteralString, parameters: Parameters) -> Rows:
         """Run a statement that changes something, and return its rows."""
+        ...
+
+    @property
+    def channels(self) -> Channels:
+        """The server's names of channels."""
         ...
 
     @property
@@ -82,6 +88,11 @@ class AutoRunner:
     def unit(self, work: Callable[[Runner], T]) -> T:
         """Run it; once more, on a new connection, where the connection is cut before the COMMIT was sent."""
         return self._run(lambda connection: self._transaction(connection, work), Sent.HARMLESS)
+
+    @property
+    def channels(self) -> Channels:
+        """The server's names of channels."""
+        return self._statements.channels
 
     @property
     def bounded(self) -> bool:
@@ -137,6 +148,11 @@ class WithinRunner:
         return rows(self._connection, self._statements[statement], parameters)
 
     write = read
+
+    @property
+    def channels(self) -> Channels:
+        """The server's names of channels."""
+        return self._statements.channels
 
     @property
     def bounded(self) -> bool:

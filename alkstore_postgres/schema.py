@@ -109,5 +109,5 @@ def _apply(
         connection.execute(statements[sql.SCHEMA_CREATE], {})
     connection.execute(composing.SQL("SET LOCAL search_path TO {}").format(composing.Identifier(schema)))
     text = resources.files("alkstore_postgres.migrations").joinpath(migration.file).read_text("utf-8")
-    connection.execute(cast(LiteralString, text))  # the package's own file
+    connection.execute(cast(LiteralString, text), prepare=False)  # the package's own file, of many statements
     connection.execute(statements[sql.SCHEMA_WRITE], {"major": migration.version[0], "minor": migration.version[1]})

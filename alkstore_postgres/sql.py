@@ -54,6 +54,8 @@ from typing import Final, LiteralString, cast
 
 from psycopg import sql
 
+from alkstore_postgres.channels import Channels
+
 # --- fragments ---------------------------------------------------------------------------------------------------
 
 _NOW: Final = (
@@ -258,11 +260,14 @@ ORDER BY c.priority DESC, c.run_at, c.id
 
 # One session at a time ripens a queue; the others wait here until it has committed, and then find the rows ready. Without
 # that they would pass over its locked rows and hand out others before them. Held until the transaction ends, which is
-# one bounded unit: whoever holds it waits for nobody (SKIP LOCKED), so that no circle of waiting can close.
+# one bounded unit: whoever holds it waits for nobody (SKIP LOCKED), so that no circle of waiting can close. A process that
+# is stopped in the middle of it would hold up all the others: the server ends its session after a while.
 LOCK_RIPENING: Final[LiteralString] = """
-SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended(
-    %(queue)s::pg_catalog.text COLLATE pg_catalog."C", {claim_tokens}::pg_catalog.regclass::pg_catalog.oid::bigint
-)) IS NULL AS locked
+SELECT
+    pg_catalog.set_config('idle_in_transaction_session_timeout'::pg_catalog.text, '5s'::pg_catalog.text, true) AS patience,
+    pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended(
+        %(queue)s::pg_catalog.text COLLATE pg_catalog."C", {claim_tokens}::pg_catalog.regclass::pg_catalog.oid::bigint
+    )) IS NULL AS locked
 """
 
 # Ripening: gives the rows whose time has come, the earliest first, their new phase. They are pending or lapsed, so that
@@ -551,6 +556,43 @@ LEFT JOIN {jobs} AS j ON j.queue = %(queue)s::pg_catalog.text
 GROUP BY c.now
 """
 
+# W-4: when the next claim may find something. The timer's first entry may be a ready job's expiry: too early does no
+# harm. A lapse of the last lease counts, too: a claim then buries it.
+NEXT_DUE: Final[LiteralString] = """
+WITH clock AS MATERIALIZED (
+    SELECT {now} AS now
+)
+SELECT c.now, CASE
+    WHEN EXISTS (
+{pick}
+    ) THEN c.now
+    ELSE least(
+        (
+            SELECT j.next_at FROM {jobs} AS j
+            WHERE j.queue = %(queue)s::pg_catalog.text AND j.next_at IS NOT NULL
+            ORDER BY j.next_at LIMIT 1
+        ),
+        (
+            SELECT j.lease_until + 1 FROM {jobs} AS j
+            WHERE j.queue = %(queue)s::pg_catalog.text AND j.phase = 2
+            ORDER BY j.lease_until LIMIT 1
+        )
+    )
+END AS due
+FROM clock AS c
+"""
+
+# W-1: sent at the commit. Takes a lock of the whole database at that moment, and until it is done.
+NOTIFY: Final[LiteralString] = (
+    "SELECT pg_catalog.pg_notify(%(channel)s::pg_catalog.text, %(payload)s::pg_catalog.text) IS NULL AS sent"
+)
+
+# The same on one channel for many, in a transaction of its own (W-4, Z-14).
+RING: Final[LiteralString] = """
+SELECT pg_catalog.pg_notify(%(channel)s::pg_catalog.text, r.payload) IS NULL AS sent
+FROM pg_catalog.unnest(%(payloads)s::pg_catalog.text[]) AS r(payload)
+"""
+
 # Q-8: sorted by code point, which in UTF-8 is the order of the bytes.
 QUEUES: Final[LiteralString] = """
 SELECT a.queue FROM (SELECT j.queue FROM {jobs} AS j UNION SELECT d.queue FROM {dead_jobs} AS d) AS a
@@ -768,6 +810,8 @@ class Statements:
         )
         fragments["into_dead"] = sql.SQL(_INTO_DEAD).format(dead_jobs=fragments["dead_jobs"])
         self._fragments = fragments
+        self.channels: Final = Channels(schema)
+        """The schema's channels, as the server calls them."""
         self._composed: dict[str, bytes] = {}
 
     def __getitem__(self, statement: LiteralString) -> bytes:

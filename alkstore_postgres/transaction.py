@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, LiteralString, TypeVar, cast
 
@@ -13,12 +15,29 @@ from psycopg.pq import TransactionStatus
 from alkstore.engine import EngineTransaction
 from alkstore.errors import StoreClosedError, TransactionError
 from alkstore_postgres import sql
+from alkstore_postgres.channels import Channels
 from alkstore_postgres.errors import Sent, is_lost, translate
 from alkstore_postgres.executor import PostgresExecutor
 from alkstore_postgres.pool import UNPLANNED, Connection, Pool, cut
 from alkstore_postgres.runner import AutoRunner, Parameters, Rows, Runner, aside, begin, commit, rows
 
 T = TypeVar("T")
+
+
+# What begins so, but for SET LOCAL and SET TRANSACTION, may change the session beyond the transaction's end. What a
+# function of the application's changes isn't seen.
+_SESSION: Final = re.compile(
+    r"(?:^|;)\s*(?:SET(?!\s+(?:LOCAL|TRANSACTION|CONSTRAINTS)\b)|RESET|DISCARD|LISTEN|UNLISTEN|PREPARE|LOAD)\b|\bset_config\b",
+    re.IGNORECASE,
+)
+
+
+def _may_outlive(sql: object, connection: Connection) -> bool:
+    if isinstance(sql, composing.Composable):
+        text = sql.as_string(connection)
+    else:
+        text = bytes(sql).decode("utf-8", "replace") if isinstance(sql, bytes | bytearray) else str(sql)
+    return _SESSION.search(text) is not None
 
 
 class PostgresTransaction(EngineTransaction):
@@ -35,6 +54,9 @@ class PostgresTransaction(EngineTransaction):
         self._process = os.getpid()
         self._over = False
         self._ending = False
+        self._tainted = False
+        """The application may have changed the session for longer than the transaction."""
+        self._cursors: weakref.WeakSet[psycopg.Cursor[Any]] = weakref.WeakSet()
         self._planning_is_ours = True
         self._planning_at: dict[str, bool] = {}  # at each savepoint
         self._connection = self._begin()
@@ -83,6 +105,11 @@ class PostgresTransaction(EngineTransaction):
     write = read
 
     @property
+    def channels(self) -> Channels:
+        """The server's names of channels."""
+        return self._statements.channels
+
+    @property
     def bounded(self) -> bool:
         """Its locks last until the application ends it."""
         return False
@@ -102,9 +129,13 @@ class PostgresTransaction(EngineTransaction):
         if self._planning_is_ours:
             self._control(UNPLANNED)
             self._planning_is_ours = False
+        if _may_outlive(sql, self._connection):
+            self._tainted = True
         # The application's own words, whatever they are; the driver asks for a literal to keep others from being careless.
+        cursor = self._connection.cursor()
+        self._cursors.add(cursor)
         try:
-            return self._connection.execute(cast(LiteralString, sql), params)
+            return cursor.execute(cast(LiteralString, sql), params)
         except psycopg.Error as exc:
             if self._pool.closed and is_lost(exc, self._connection):
                 raise StoreClosedError("the store was closed, and the transaction was rolled back") from exc
@@ -134,7 +165,7 @@ class PostgresTransaction(EngineTransaction):
 
     def _run(self, statement: LiteralString | composing.Composed) -> None:
         try:
-            self._connection.execute(statement)
+            self._connection.execute(statement, prepare=False)  # there may be several in it
         except psycopg.Error as exc:
             raise self._failed(exc) from exc
 
@@ -175,7 +206,12 @@ class PostgresTransaction(EngineTransaction):
     def _end(self) -> None:
         self._over = True
         self._ended(self)
-        self._pool.release(self._connection)  # which rolls back whatever is open
+        for cursor in list(self._cursors):
+            cursor.close()  # nothing of it may run outside
+        if self._tainted:
+            self._pool.discard(self._connection)  # which rolls back whatever is open
+        else:
+            self._pool.release(self._connection)  # likewise
 
 
 _RUNNER: Final[type[Runner]] = PostgresTransaction  # a transaction is the runner of its own executor

@@ -10,7 +10,7 @@ from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from alkstore.capabilities import Capabilities
 from alkstore.clock import host_now, to_datetime
-from alkstore.engine import EngineOptions
+from alkstore.engine import EngineOptions, Heard, Subscription
 from alkstore.errors import EngineUnavailableError
 from alkstore.options import check_engine_options, check_int
 from alkstore.records import Health
@@ -19,6 +19,7 @@ from alkstore_sqlite.errors import DRIVER_ERRORS, is_busy, is_lasting
 from alkstore_sqlite.executor import Units
 from alkstore_sqlite.joined import JoinedSqlite
 from alkstore_sqlite.location import parse
+from alkstore_sqlite.notify import Hub
 from alkstore_sqlite.operations import Operations
 from alkstore_sqlite.pool import POOL_SIZE, Pool
 from alkstore_sqlite.transaction import SqliteTransaction
@@ -167,6 +168,7 @@ class SqliteEngine:
         self._pool: Final = pool
         self._options: Final = options
         self._auto: Final = AutoCommit(pool)
+        self._hub: Final = Hub(pool, self._auto)
 
     @property
     def name(self) -> str:
@@ -177,7 +179,7 @@ class SqliteEngine:
     def capabilities(self) -> Capabilities:
         """What it can do: a file everything, memory neither last nor be shared by processes or connections (S-7)."""
         on_disk = self._pool.location.path is not None
-        return Capabilities(durable=on_disk, processes=on_disk, transactions=True, join=on_disk, sql=True)
+        return Capabilities(durable=on_disk, processes=on_disk, transactions=True, join=on_disk, notify=True, sql=True)
 
     def executor(self) -> AutoCommit:
         """Return the operations, each in a transaction of its own."""
@@ -190,6 +192,22 @@ class SqliteEngine:
     def join(self, connection: object) -> JoinedSqlite:
         """Return a connection of the application's own, ready for operations (T-3)."""
         return JoinedSqlite(self._pool, connection)
+
+    def ring(self, rings: Mapping[str, int], *, notified: bool) -> None:
+        """Tell other processes of a commit (W-4)."""
+        self._hub.ring(rings, notified=notified)
+
+    def attend(self, heard: Heard) -> None:
+        """Hear of other processes' commits."""
+        self._hub.attend(heard)
+
+    def leave(self) -> None:
+        """End one ``attend``."""
+        self._hub.leave()
+
+    def listen(self, channels: frozenset[str]) -> Subscription:
+        """Subscribe to notifications (W-1)."""
+        return self._hub.listen(channels)
 
     def health(self) -> Health:
         """Say how the database is (Q-8)."""
@@ -206,10 +224,12 @@ class SqliteEngine:
             clock_skew=timedelta(0),
             oldest_snapshot_age=None,
             wal_bytes=self._wal_bytes(),
+            wakes="notify",
         )
 
     def close(self) -> None:
         """Close the connections; transactions still open in threads are rolled back (S-3)."""
+        self._hub.close()
         self._pool.close()
 
     def _wal_bytes(self) -> int | None:

@@ -10,13 +10,14 @@ from os import urandom
 from struct import unpack
 from typing import Any, Final, Protocol, TypeVar, cast
 
-from alkstore.clock import Micros, host_now
+from alkstore.clock import SECOND, Micros, host_now
 from alkstore.engine import SweepTexts
 from alkstore.limits import ID_MAX
 from alkstore.records import (
     BuryRef,
     ClaimBatch,
     ClaimRef,
+    DueRow,
     JobRow,
     NewJob,
     PurgeBatch,
@@ -30,6 +31,9 @@ from alkstore_sqlite import sql
 from alkstore_sqlite.rows import job_row
 
 _PROCESSING: Final = State.PROCESSING
+
+NOTIFIED_FOR: Final = 60 * SECOND
+"""For how long a notification is kept, at least (Z-15)."""
 
 
 class _Ref(Protocol):
@@ -209,6 +213,18 @@ class Units:
         now = host_now() if now is None else now
         ready, scheduled, processing, dead, oldest = self.execute(sql.STATS, (queue, now)).fetchone()
         return StatsRow(ready, scheduled, processing, dead, oldest, now)
+
+    def next_due(self, queue: str, now: Micros | None) -> DueRow:
+        """Look for the next time to claim (W-4)."""
+        now = host_now() if now is None else now
+        ready, *later = self.execute(sql.NEXT_DUE, (queue, now)).fetchone()
+        return DueRow(now, now if ready else min((each for each in later if each is not None), default=None))
+
+    def notify(self, channel: str, payload: str) -> None:
+        """Write it down for whoever listens, and take away a few that nobody needs any more (W-1, Z-15)."""
+        sent_at = host_now()  # whatever the store's clock: listeners wait in real time
+        self.execute(sql.NOTIFY, (channel, payload, sent_at))
+        self.execute(sql.NOTIFIED_PRUNE, (sent_at - NOTIFIED_FOR,))
 
     def queues(self) -> list[str]:
         """Name the queues that have rows (Q-8)."""

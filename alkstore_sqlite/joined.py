@@ -163,6 +163,9 @@ class JoinedSqlite(Operations):
         """Run the application's own statement on its own kind of cursor; the driver's errors come out bare (T-1)."""
         return self._connection.execute(sql, cast("Sequence[object]", () if params is None else params))
 
+    def ring(self, queue: str, count: int) -> None:
+        """Do nothing: whoever waits sees each commit of the file (see ``notify``)."""
+
     # --- operations ----------------------------------------------------------------------------------------------
 
     def read(self, unit: Callable[Concatenate[Units, P], T], *args: P.args, **kwargs: P.kwargs) -> T:

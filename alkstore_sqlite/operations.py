@@ -11,6 +11,7 @@ from alkstore.records import (
     BuryRef,
     ClaimBatch,
     ClaimRef,
+    DueRow,
     JobRow,
     NewJob,
     PurgeBatch,
@@ -102,6 +103,14 @@ class Operations:
     def stats(self, queue: str, now: Micros | None) -> StatsRow:
         """Count (Q-6)."""
         return self.read(Units.stats, queue, now)
+
+    def next_due(self, queue: str, now: Micros | None) -> DueRow:
+        """Look for the next time to claim (W-4)."""
+        return self.read(Units.next_due, queue, now)
+
+    def notify(self, channel: str, payload: str) -> None:
+        """Send at the commit (W-1)."""
+        self.write(Units.notify, channel, payload)
 
     def queues(self) -> list[str]:
         """Name the queues that have rows (Q-8)."""

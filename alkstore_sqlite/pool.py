@@ -94,6 +94,8 @@ class Pool:
         self._full: Final = options.durability == "full"
         self._size: Final = size
         self._admit = admit
+        self.heirs: list[Callable[[], None]] = []
+        """Called in a forked child, before anything else there."""
         self._closed = False
         self._orphaned = location.path is not None and not fork.is_usable(location.path)
         self._renew()
@@ -382,6 +384,8 @@ class Pool:
     def inherit(self, calm: bool) -> None:
         """In the child, after a fork: leave every inherited connection alone, and start with none (S-4)."""
         opened, held, writers = list(self._open), list(self._held), self.writers
+        for heir in self.heirs:
+            heir()
         for units in opened:
             fork.leak(units.connection)
         for transaction in held:

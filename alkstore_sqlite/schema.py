@@ -19,8 +19,12 @@ from alkstore.errors import SchemaError
 from alkstore.schema import Migration, Version
 from alkstore_sqlite import sql
 
-CODE_VERSION: Final[Version] = (1, 1)
-MIGRATIONS: Final = (Migration("001_jobs.sql", (1, 0)), Migration("002_enqueue.sql", (1, 1)))
+CODE_VERSION: Final[Version] = (1, 2)
+MIGRATIONS: Final = (
+    Migration("001_jobs.sql", (1, 0)),
+    Migration("002_enqueue.sql", (1, 1)),
+    Migration("003_notifications.sql", (1, 2)),
+)
 
 
 def read_version(connection: sqlite3.Connection) -> Version | None:

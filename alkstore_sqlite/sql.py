@@ -288,6 +288,17 @@ STATS: Final = (
     "min(run_at) FILTER (WHERE token IS NULL AND run_at <= ?2) FROM alkstore_jobs WHERE queue = ?1"
 )
 
+# W-4. The timer's first entry may be a ready job's expiry: too early does no harm.
+NEXT_DUE: Final = (
+    "SELECT EXISTS (SELECT 1 FROM alkstore_jobs INDEXED BY alkstore_jobs_ready WHERE queue = ?1 AND phase = 0 "
+    "AND CASE WHEN lease_until IS NULL THEN run_at <= ?2 ELSE lease_until < ?2 END "
+    "AND (expires_at IS NULL OR expires_at > ?2)), "
+    "(SELECT next_at FROM alkstore_jobs INDEXED BY alkstore_jobs_timer "
+    "WHERE queue = ?1 AND next_at IS NOT NULL ORDER BY next_at LIMIT 1), "
+    "(SELECT lease_until + 1 FROM alkstore_jobs INDEXED BY alkstore_jobs_last "
+    "WHERE queue = ?1 AND phase = 2 ORDER BY lease_until LIMIT 1)"
+)
+
 
 def _names(table: LiteralString, index: LiteralString, condition: LiteralString) -> LiteralString:
     """Return a walk over an index that starts with the queue, one step per queue rather than per row."""
@@ -337,6 +348,26 @@ PURGE_PROCESSING: Final = (
     "WHERE queue = ?1 AND phase = 0 AND token IS NOT NULL LIMIT ?2"
 )
 PURGE_DEAD: Final = "SELECT id FROM alkstore_dead_jobs INDEXED BY alkstore_dead_jobs_queue WHERE queue = ?1 LIMIT ?2"
+
+# --- notifications (W-1, Z-15) ----------------------------------------------------------------------------------
+
+NOTIFY: Final = "INSERT INTO alkstore_notifications (channel, payload, sent_at) VALUES (?1, ?2, ?3)"
+# A few of the oldest at a time, more than are sent.
+NOTIFIED_PRUNE: Final = (
+    "DELETE FROM alkstore_notifications WHERE id IN (SELECT id FROM "
+    "(SELECT id, sent_at FROM alkstore_notifications ORDER BY id LIMIT 20) WHERE sent_at < ?1)"
+)
+# The last that was sent, also where it is gone by now, the first that is left, and a page: of one moment, or something
+# could be sent or pruned in between.
+NOTIFIED: Final = (
+    "SELECT e.last, e.first, n.id, n.channel, n.payload FROM (SELECT "
+    "coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'alkstore_notifications'), 0) AS last, "
+    "(SELECT min(id) FROM alkstore_notifications) AS first) AS e LEFT JOIN ("
+    "SELECT id, channel, payload FROM alkstore_notifications "
+    "WHERE id > ?1 AND channel IN (SELECT value FROM json_each(?2)) ORDER BY id LIMIT ?3) AS n ON true ORDER BY n.id"
+)
+# Changes with every commit of another connection.
+DATA_VERSION: Final = "PRAGMA data_version"
 
 # --- joined connections (T-3) ------------------------------------------------------------------------------------
 

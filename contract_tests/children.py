@@ -153,6 +153,20 @@ def exactly_once_joined(store: Store, queue: Queue, options: dict[str, Any]) -> 
     connection.close()
 
 
+def notify(store: Store, queue: Queue, options: dict[str, Any]) -> None:
+    """Notify a channel of a row of numbers, and then of the end."""
+    for number in range(options["count"]):
+        store.notify(options["channel"], str(number))
+    store.notify(options["channel"], options["end"])
+
+
+def enqueue_on_demand(store: Store, queue: Queue, options: dict[str, Any]) -> None:
+    """Enqueue a job, numbered, at each word of the parent's, until it has no more."""
+    _say("begun")
+    for number, _ in enumerate(sys.stdin):
+        queue.enqueue(number)
+
+
 def drain(store: Store, queue: Queue, options: dict[str, Any]) -> None:
     """Enqueue some jobs, and then claim and ack whatever there is, writing it all down; say how many were acked."""
     history = History(Path(options["history"]))
@@ -219,6 +233,8 @@ TASKS: Final[dict[str, Callable[[Store, Queue, dict[str, Any]], None]]] = {
     "hold_inside": hold_inside,
     "exactly_once": exactly_once,
     "exactly_once_joined": exactly_once_joined,
+    "notify": notify,
+    "enqueue_on_demand": enqueue_on_demand,
     "drain": drain,
     "churn": churn,
 }

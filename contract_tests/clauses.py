@@ -1,7 +1,6 @@
 """Every clause that the suite judges: its id, what it asks in one sentence, and the capability that it needs.
 
-``docs/contract.md`` has them in full, under the same ids. Clauses of what isn't built yet (notify and listen, streams,
-outbox) come with it.
+``docs/contract.md`` has them in full, under the same ids. Clauses of what isn't built yet (streams, outbox) come with it.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 import pytest
 
-Capability: TypeAlias = Literal["durable", "processes", "transactions", "join", "sql"]
+Capability: TypeAlias = Literal["durable", "processes", "transactions", "join", "notify", "sql"]
 """A field of ``alkstore.capabilities.Capabilities``."""
 
 Test = TypeVar("Test", bound=Callable[..., object])
@@ -53,6 +52,7 @@ _ALL: Final = (
     Clause("Q-ENQ-1", "An enqueued job is committed when its id is returned, and no id is ever used again."),
     Clause("Q-ENQ-2", "A payload comes back equal and of the same types; what can't is refused with its path."),
     Clause("Q-ENQ-3", "Many jobs are enqueued all or none, and the i-th id belongs to the i-th item."),
+    Clause("Q-ENQ-4", "After the commit the queue's waiters are woken, and a wake that fails harms nothing."),
     # --- claim
     Clause("Q-CLAIM-1", "A claim gives at most as many jobs as were asked for."),
     Clause("Q-CLAIM-2", "A job is in at most one unexpired claim, however many ask at once."),
@@ -92,6 +92,13 @@ _ALL: Final = (
     Clause("T-4", "A handle can be bound to a transaction, and a rolled-back claim never happened.", "transactions"),
     Clause("T-5", "Nothing runs outside an open transaction unnoticed, nor inside one that is over.", "transactions"),
     Clause("T-6", "Reading first and writing later waits for its turn, and never fails for it.", "transactions"),
+    # --- wakes
+    Clause(
+        "W-1", "A listener gets every notification committed after it began, in the order of the commits.", "notify"
+    ),
+    Clause("W-2", "A listener iterates, waits with a timeout, ends when closed, and keeps bounded memory.", "notify"),
+    Clause("W-3", "A listener outlives what it hears by, and is told where something may be lost.", "notify"),
+    Clause("W-4", "Whoever waits for jobs is woken by whatever makes one ready, and looks now and then anyway."),
     # --- small print
     Clause("Z-1", "Durations go to 100 years and to the nearest microsecond; checks come in a fixed order."),
     Clause("Z-2", "Leaving a queue's block keeps its claims, and leaves the handle usable."),
@@ -110,6 +117,7 @@ _ALL: Final = (
     Clause("Z-11", "A clock given at open rules that store, and no other."),
     Clause("Z-12", "Waiting for a lock ends after lock_timeout, with an error that says nothing happened."),
     Clause("Z-13", "Schema versions are major and minor."),
+    Clause("Z-14", "A doorbell is rung after the commit, and what is still to be rung when a store is closed."),
     Clause("Z-15", "Names compare by code point, whatever the database's own collation."),
     Clause("Z-16", "Ordering, fencing, conservation and the queue operations are asked of every engine."),
 )

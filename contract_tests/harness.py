@@ -118,6 +118,12 @@ class Harness(ABC):
             f"{type(self).__name__} has no connect, and its engine declares the capability 'join'"
         )
 
+    def disturb(self, place: str) -> None:
+        """Cut what the stores at the place hear each other by, as a failing network or a careless hand would (W-3).
+
+        An engine of which nothing can be cut leaves this as it is.
+        """
+
     @abstractmethod
     def peek(self, place: str) -> list[Row]:
         """Return every job in the place, live and dead, in any order, by none of the product's methods.

@@ -84,6 +84,10 @@ class SqliteHarness(Harness):
         file = _file(place)
         return sqlite3.connect(file, isolation_level=None) if auto_commit else sqlite3.connect(file)
 
+    def disturb(self, place: str) -> None:
+        """Take down all the bells."""
+        shutil.rmtree(f"{_file(place)}-alkstore-bells", ignore_errors=True)
+
     def peek(self, place: str) -> list[Row]:
         """Read both tables in one snapshot."""
         # Through SQLite, in the library's own copy of it: the file is never opened by other means (that would drop its locks).
@@ -144,6 +148,14 @@ class PostgresHarness(Harness):
     def connect(self, place: str, *, auto_commit: bool) -> psycopg.Connection[Any]:
         """Connect with the driver's defaults, or in auto-commit mode."""
         return psycopg.connect(_split(place)[0], autocommit=auto_commit)
+
+    def disturb(self, place: str) -> None:
+        """Terminate the sessions that listen."""
+        with self._lock:
+            self._connection(_split(place)[0]).execute(
+                "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = current_database()"
+                " AND application_name = 'alkstore' AND query ~ '^(LISTEN|UNLISTEN)'"
+            )
 
     def peek(self, place: str) -> list[Row]:
         """Read both tables in one snapshot."""

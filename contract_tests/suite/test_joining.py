@@ -517,3 +517,73 @@ def test_sweeps_and_purges_do_one_batch_in_an_open_transaction(
     assert 0 < purged < CHUNKED
     connection.commit()
     assert CHUNKED - purged == queue.stats().dead
+
+
+# --- waking -----------------------------------------------------------------------------------------------------------
+
+
+@clause("T-3", "W-4")
+@pytest.mark.parametrize("auto_commit", [False, True])
+def test_what_the_application_commits_is_found_by_those_who_wait(
+    auto_commit: bool, open_store: OpenStore, connect: Connect, queue: Queue
+) -> None:
+    """At once in auto-commit mode, else when they look."""
+    connection = connect(auto_commit=auto_commit)
+    interval = 3_600 if auto_commit else 0.3
+    with (
+        open_store().queue(queue.name).consume("w", poll_interval=interval) as consumer,
+        ThreadPoolExecutor(1) as thread,
+    ):
+        waiting = thread.submit(next, consumer)
+        open_store().join(connection).queue(queue.name).enqueue("work")
+        connection.commit()
+        assert "work" == waiting.result(WAIT).payload
+
+
+@clause("T-3", "W-4", "T-2", needs="notify")
+def test_the_database_can_carry_the_wake(open_store: OpenStore, connect: Connect, queue: Queue) -> None:
+    """``wake="notify"``: nobody polls, and the commit wakes, of whichever store; a rollback doesn't."""
+    connection = connect()
+    here, there = open_store(), open_store()
+    joined = here.join(connection, wake="notify")
+    for waiter in (here, there):
+        with (
+            waiter.queue(queue.name).consume("w", poll_interval=3_600) as consumer,
+            ThreadPoolExecutor(1) as thread,
+        ):
+            waiting = thread.submit(next, consumer)
+            joined.queue(queue.name).enqueue("rolled back")
+            connection.rollback()
+            joined.queue(queue.name).enqueue("work")
+            joined.queue(queue.name).enqueue_many(["more"], delay=3_000)
+            connection.commit()
+            handle = waiting.result(WAIT)
+            assert "work" == handle.payload
+            assert handle.ack()
+
+
+@clause("T-3", "W-1", "T-2", needs="notify")
+def test_a_notification_is_sent_by_the_applications_commit(
+    joined: Transaction, connection: Connection, store: Store
+) -> None:
+    """And never after its rollback, or that of a savepoint."""
+    with store.listen("c") as listener:
+        joined.notify("c", "rolled back")
+        connection.rollback()
+        with leaving(), joined.transaction() as inner:
+            inner.notify("c", "undone")
+            raise Leave
+        joined.notify("c", "sent")
+        assert None is listener.get(timeout=0.05)
+        connection.commit()
+        found_now = listener.get(timeout=WAIT)
+        assert found_now is not None
+        assert "sent" == found_now.payload
+        assert None is listener.get(timeout=0.05)
+
+
+@clause("T-3", "O-4")
+def test_another_kind_of_wake_is_refused(store: Store, connection: Connection) -> None:
+    """The error names the argument, and what there is."""
+    with pytest.raises(ValidationError, match="wake must be 'poll' or 'notify'"):
+        store.join(connection, wake=cast(Any, "shout"))

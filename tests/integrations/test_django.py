@@ -9,8 +9,9 @@ import asyncio
 import threading
 import unittest
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from django.core.cache import cache
@@ -405,3 +406,29 @@ def test_a_database_that_is_not_reached_is_unavailable(place: Place, store: alks
     with database(place.django(**changes)), pytest.raises(alkstore.EngineUnavailableError) as caught:
         store.join(connection)
     assert "a-secret" not in f"{caught.value!r} {caught.value.__cause__!r}"
+
+
+def test_a_blocks_commit_wakes_those_who_wait_and_its_rollback_does_not(store: alkstore.Store) -> None:
+    """Z-14: Django tells of it, of what a nested block undid, too; nobody polls."""
+    rung: list[object] = []
+    with store.queue("q").consume("w", poll_interval=3_600) as consumer, ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(next, consumer)
+        wakes = cast(Any, store).wakes
+        ring = wakes.ring
+
+        def note(rings: object, **how: Any) -> None:
+            rung.append(rings)
+            ring(rings, **how)
+
+        wakes.ring = note
+        with pytest.raises(KeyError), transaction.atomic():
+            store.join(connection).queue("q").enqueue("rolled back")
+            raise KeyError
+        with transaction.atomic():
+            with pytest.raises(KeyError), transaction.atomic():
+                store.join(connection).queue("q").enqueue("undone")
+                raise KeyError
+            store.join(connection).queue("q").enqueue("work")
+            assert [] == rung
+        assert [{"q": 1}] == rung
+        assert "work" == waiting.result(60).payload

@@ -7,9 +7,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import pytest
 import sqlalchemy
@@ -812,3 +813,31 @@ def test_the_stores_own_calls_are_refused_by_the_transaction_that_the_session_ha
             second.rollback()
             store.queue("q").enqueue(4)
     assert [1, 2, 3, 4] == payloads(store)
+
+
+def test_the_sessions_commit_wakes_those_who_wait_and_its_rollback_does_not(
+    store: alkstore.Store, session: Session
+) -> None:
+    """Z-14: SQLAlchemy tells of it; nobody polls."""
+    rung: list[object] = []
+    with store.queue("q").consume("w", poll_interval=3_600) as consumer, ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(next, consumer)
+        wakes = cast(Any, store).wakes
+        ring = wakes.ring
+
+        def note(rings: object, **how: Any) -> None:
+            rung.append(rings)
+            ring(rings, **how)
+
+        wakes.ring = note
+        tx = store.join(session)
+        tx.queue("q").enqueue("rolled back")
+        session.rollback()
+        tx.queue("q").enqueue("work")
+        assert [] == rung
+        session.commit()
+        assert [{"q": 1}] == rung
+        assert "work" == waiting.result(60).payload
+        tx.queue("q").enqueue("more")
+        session.commit()
+        assert [{"q": 1}, {"q": 1}] == rung

@@ -262,7 +262,7 @@ def test_a_transaction_that_is_cut_before_its_commit_did_not_happen(
 def test_a_server_that_stays_silent_is_unavailable_after_the_connect_timeout(
     through: Callable[..., Store], proxy: TcpProxy
 ) -> None:
-    store = through(connect_timeout=2)
+    store = through(connect_timeout=2, wakes="poll")  # no doorbell that would connect anew
     queue = store.queue("q")
     queue.enqueue(1)
     proxy.cut()

@@ -13,6 +13,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
+import alkstore
 from alkstore.errors import EngineBusyError
 from alkstore.store import Store
 from contract_tests.scale import rounds
@@ -252,3 +253,24 @@ def test_a_deadlock_is_run_again(open_store: Opener, door: Door, database: str) 
     acking.join(WAIT)
     assert counts == [2]
     assert door.live() == set()
+
+
+def test_preparing_everything_at_once_works(open_store: Opener) -> None:
+    """``prepare_threshold=0``, from the migration on; the application's statements and savepoints included."""
+    store = open_store(prepare_threshold=0)
+    with store.transaction() as tx:
+        tx.execute("SELECT 1")
+        with pytest.raises(ZeroDivisionError), tx.transaction() as inner:
+            inner.queue("q").enqueue(1 // 0)
+        tx.queue("q").enqueue(1)
+    assert work_through(store)
+
+
+def test_a_database_without_nulls_in_arrays_does_no_harm(open_store: Opener, where_set: Any) -> None:
+    store = open_store(where_set("database", array_nulls="off"))
+    queue = store.queue("q")
+    queue.enqueue_many([1, alkstore.Item(2, expires=100)])
+    one, two = queue.claim_batch("w", 2)
+    assert one.release()
+    assert two.retry(delay=0)
+    store.close()

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import gc
+import threading
+import warnings
 from typing import Any
 
 import psycopg
 import pytest
 
+import alkstore
 from alkstore.errors import EngineError, EngineUnavailableError, TransactionError
 from alkstore.records import NewJob
 from alkstore.store import Store
+from alkstore_postgres.pool import Connection
 from alkstore_postgres.runner import commit
 from tests.postgres.conftest import Opener
 from tests.postgres.door import Door, engine_of, in_transaction
@@ -125,3 +130,92 @@ def test_a_session_that_the_application_left_listening_is_dropped_at_the_first_n
         tx.execute("LISTEN news")
     door.do("NOTIFY news")
     assert store.queue("q").enqueue(1) == 1
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SET client_encoding = 'LATIN1'",
+        "set default_transaction_read_only to on",
+        "SELECT 1; SET statement_timeout = 1",
+        "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE",
+        "SELECT set_config('array_nulls', 'off', false)",
+        "LISTEN something",
+    ],
+)
+def test_what_the_application_sets_for_its_session_ends_with_the_transaction(
+    open_store: Opener, door: Door, statement: str
+) -> None:
+    """The connection isn't given to anybody else."""
+    store = open_store(pool_size=1)
+    with store.transaction() as tx:
+        before = tx.execute("SELECT pg_backend_pid()").fetchone()
+        tx.execute(statement)
+    with store.transaction() as tx:
+        assert before != tx.execute("SELECT pg_backend_pid()").fetchone()
+    queue = store.queue("q")
+    queue.enqueue_many(["\u0416", alkstore.Item(2, delay=0)])
+    assert ["\u0416", 2] == [handle.payload for handle in queue.claim_batch("w", 2)]
+
+
+@pytest.mark.parametrize("statement", ["SET LOCAL statement_timeout = 1000", "SELECT 1", "UPDATE {} SET n = 2"])
+def test_what_ends_with_the_transaction_anyway_costs_no_connection(open_store: Opener, statement: str) -> None:
+    store = open_store(pool_size=1)
+    with store.transaction() as tx:
+        before = tx.execute("SELECT pg_backend_pid()").fetchone()
+        tx.execute("CREATE TEMPORARY TABLE mine (n int) ON COMMIT DROP")
+        tx.execute(statement.format("mine"))
+    with store.transaction() as tx:
+        assert before == tx.execute("SELECT pg_backend_pid()").fetchone()
+
+
+def test_a_cursor_is_closed_with_its_transaction(store: Store) -> None:
+    """T-5: nothing silently runs outside."""
+    with store.transaction() as tx:
+        cursor = tx.execute("SELECT 1")
+        assert [(1,)] == cursor.fetchall()
+    with pytest.raises(psycopg.InterfaceError, match="closed"):
+        cursor.execute("SELECT 2")
+
+
+def test_a_thread_that_ends_inside_a_transaction_leaves_no_connection_behind(open_store: Opener, door: Door) -> None:
+    """It is rolled back as the thread ends, without waiting for the garbage collector."""
+    store = open_store(pool_size=1)
+
+    def begin() -> None:
+        store.transaction().__enter__().queue("q").enqueue(1)
+
+    gc.disable()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            for _ in range(3):
+                thread = threading.Thread(target=begin)
+                thread.start()
+                thread.join()
+                store.queue("q").stats()
+    finally:
+        gc.enable()
+    assert in_transaction(door.sessions()) == []
+    assert door.live() == set()
+
+
+def test_an_exception_out_of_nowhere_while_a_connection_is_given_back_loses_no_place(
+    open_store: Opener, monkeypatch: pytest.MonkeyPatch, door: Door
+) -> None:
+    """As a signal handler raises it, in the middle of the rollback."""
+    store = open_store(pool_size=1)
+    execute = Connection.execute
+
+    def interrupted(self: Connection, query: Any, *rest: Any, **options: Any) -> Any:
+        if query == "ROLLBACK":
+            raise KeyboardInterrupt
+        return execute(self, query, *rest, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Connection, "execute", interrupted)
+        with pytest.raises(KeyboardInterrupt), store.transaction() as tx:
+            tx.queue("q").enqueue(1)
+            raise ZeroDivisionError
+    assert 1 < store.queue("q").enqueue(2)
+    assert in_transaction(door.sessions()) == []

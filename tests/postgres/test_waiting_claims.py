@@ -7,17 +7,19 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from urllib.parse import urlsplit
 
+import psycopg
 import pytest
 from psycopg.sql import SQL, Identifier
 
 from alkstore import StoreClosedError
 from alkstore.limits import SWEEP_BATCH
+from alkstore.store import Store
 from alkstore_postgres import sql
 from alkstore_postgres.sql import Statements
 from contract_tests.steps import claimed
 from contract_tests.travel import Clock
 from tests.postgres.conftest import Opener
-from tests.postgres.door import Door
+from tests.postgres.door import Door, line_of, pool_of
 from tests.support.waiting import wait_until
 
 WAIT = 60.0
@@ -144,3 +146,46 @@ def test_a_claim_in_a_transaction_does_without_what_the_server_refuses(
     finally:
         door.connection.execute(SQL("DROP OWNED BY {} CASCADE").format(role))
         door.connection.execute(SQL("DROP ROLE {}").format(role))
+
+
+def test_a_lease_begins_when_the_wait_for_a_connection_is_over(open_store: Opener) -> None:
+    """Between finding that something has lapsed and claiming, another thread may have the only connection."""
+    store = open_store(pool_size=1)
+    queue = store.queue("q", visibility_timeout=1)
+    store.queue("q", visibility_timeout=0.05, max_attempts=1).enqueue("spent")
+    claimed(queue)
+    queue.enqueue("fresh")
+    pool = pool_of(store)
+    with ThreadPoolExecutor(2) as threads:
+        with store.transaction() as tx:
+            tx.execute("SELECT pg_sleep(0.1)")  # the lease lapses
+            claiming = threads.submit(queue.claim_one, "w")
+            wait_until(lambda: line_of(pool) == 1, WAIT, "the claim to stand in line")
+            hogging = threads.submit(hog, store)
+            wait_until(lambda: line_of(pool) == 2, WAIT, "the other to stand behind it")
+        handle = claiming.result(WAIT)
+        hogging.result(WAIT)
+    assert handle is not None
+    assert "fresh" == handle.payload
+    assert handle.ack()
+
+
+def hog(store: Store) -> None:
+    """Have the connection for longer than a lease."""
+    with store.transaction() as tx:
+        tx.execute("SELECT pg_sleep(1.2)")
+
+
+def test_a_process_that_is_stopped_while_it_ripens_holds_others_up_for_a_while_only(
+    open_store: Opener, door: Door
+) -> None:
+    """Its session is ended by the server, whatever the role's setting."""
+    queue = open_store().queue("q")
+    queue.enqueue("work", delay=0.05)
+    lock = Statements(door.schema)[sql.LOCK_RIPENING]
+    with psycopg.connect(door.connection.info.dsn, password=door.connection.info.password) as stopped:
+        stopped.execute(lock, {"queue": "q"})
+        door.do("SELECT pg_sleep(0.1)")  # the job is due
+        assert "work" == claimed(queue).payload
+        with pytest.raises(psycopg.errors.IdleInTransactionSessionTimeout):
+            stopped.execute("SELECT 1")

@@ -194,6 +194,13 @@ def enqueue_when_told(path: str) -> None:
             say("done")
 
 
+def wait_for_jobs(path: str) -> None:
+    """Wait for jobs of a queue that has none."""
+    with alkstore.open(f"sqlite:///{path}", durability="relaxed") as store:
+        say("waiting")
+        store.queue("idle").wait()
+
+
 def fork_four(url: str, how: str) -> None:
     """Enqueue 1, have 4 children enqueue 100 each and end, and go on."""
     store = alkstore.open(url, durability="relaxed")

@@ -13,7 +13,14 @@ from tests.sqlite.conftest import Opener
 from tests.sqlite.support import Program, back_door, is_sound, look, url_of
 
 TABLES = "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name LIKE 'alkstore%' ORDER BY name"
-ALL = ["alkstore_dead_jobs", "alkstore_enqueue", "alkstore_jobs", "alkstore_readable_jobs", "alkstore_schema_version"]
+ALL = [
+    "alkstore_dead_jobs",
+    "alkstore_enqueue",
+    "alkstore_jobs",
+    "alkstore_notifications",
+    "alkstore_readable_jobs",
+    "alkstore_schema_version",
+]
 
 
 def test_a_migration_that_fails_half_way_leaves_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,17 +58,18 @@ def test_a_later_migration_starts_where_the_schema_stands(
     store.queue("q").enqueue(1)
     store.close()
     whole = schema.statements
-    monkeypatch.setattr(schema, "CODE_VERSION", (1, 2))
-    monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, schema.Migration("003_more.sql", (1, 2))))
+    stands, later = schema.CODE_VERSION, (1, schema.CODE_VERSION[1] + 1)
+    monkeypatch.setattr(schema, "CODE_VERSION", later)
+    monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, schema.Migration("more.sql", later)))
 
     def statements(file: str) -> Iterator[str]:
-        return iter(["CREATE TABLE alkstore_more (x)"]) if file == "003_more.sql" else whole(file)
+        return iter(["CREATE TABLE alkstore_more (x)"]) if file == "more.sql" else whole(file)
 
     monkeypatch.setattr(schema, "statements", statements)
-    with pytest.raises(alkstore.SchemaError, match=r"1\.1.*python -m alkstore migrate"):
+    with pytest.raises(alkstore.SchemaError, match=rf"1\.{stands[1]}.*python -m alkstore migrate"):
         alkstore.open(url_of(path), migrate=False)
     with alkstore.open(url_of(path)) as upgraded:
-        assert (1, 2) == upgraded.health().schema_version
+        assert later == upgraded.health().schema_version
         assert 1 == upgraded.queue("q").stats().ready
     assert "alkstore_more" in look(path, TABLES)
 

@@ -124,7 +124,7 @@ def test_a_file_that_is_refused_keeps_its_journal_mode_and_every_byte(
         if found != "an application's":
             connection.execute(sql.SCHEMA_CREATE)
             connection.execute(sql.SCHEMA_WRITE, (1, 0) if found == "an older schema" else (2, 0))
-    monkeypatch.setattr(schema, "CODE_VERSION", (1, 2))
+    monkeypatch.setattr(schema, "CODE_VERSION", (1, 9))
     before = path.read_bytes()
     assert b"\x01\x01" == before[18:20]  # a rollback journal, by SQLite's file format
     for migrate in (False, True) if found == "a newer schema" else (False,):

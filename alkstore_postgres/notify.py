@@ -1,0 +1,525 @@
+"""Hearing of other sessions' commits by LISTEN, and telling of one's own by NOTIFY (clauses W-1 to W-4, Z-14).
+
+**One session listens for the whole store**, in auto-commit mode, on a thread of its own: it holds no transaction and no
+snapshot open between its statements. It starts with the first who waits or listens, and ends a while after the last.
+
+**Channels.** The server cuts names at 63 bytes, and the schemas of one database share their channels. So a channel of the
+server is made of a hash of schema and name; queues' wakes have one of their own for all queues. The server merges equal
+notifications of one transaction, so each payload begins with a number that is different from the last.
+
+**What is lost, and said.** The server keeps nothing for a session that has gone. When the session is made anew, each listener
+gets a gap, and all who wait for jobs look. Whether it is still there is asked now and then, as a peer that went
+away without a word says nothing.
+
+**Deaf sessions.** Behind a pooler that lends out sessions by the transaction a LISTEN succeeds and nothing ever comes. So a new
+session is sent a notification first, by the pool; where that doesn't arrive, the store says so, and polls.
+``listen_url`` is a way around the pooler.
+
+**NOTIFY takes a lock of the whole database** from its commit's beginning to its end. So wakes are not part of the transaction
+that enqueues: they are sent afterwards, all in one statement of its own, some two hundred times a second at most.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import random
+import secrets
+import select
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from typing import Final, Literal
+
+import psycopg
+from psycopg import pq
+
+from alkstore.engine import Heard, Subscription
+from alkstore.errors import AlkstoreError, EngineUnavailableError, NotSupportedError, StoreClosedError
+from alkstore.records import Notification
+from alkstore_postgres import fork, sql
+from alkstore_postgres.channels import Channels
+from alkstore_postgres.pool import Connection, Pool, cut
+from alkstore_postgres.runner import AutoRunner
+
+_LOG: Final = logging.getLogger("alkstore")
+
+_LINGER: Final = 5.0
+"""Seconds that the session goes on once nobody needs it: whoever waits again and again finds it there."""
+
+_PROBE_EVERY: Final = 10.0
+"""Seconds of silence after which the session is asked whether it is there."""
+
+_ANSWERED_WITHIN: Final = 5.0
+"""Seconds that it has for an answer."""
+
+_ECHO_WITHIN: Final = 2.0
+"""Seconds that the first notification to a new session may take."""
+
+_BACKOFF: Final = (0.05, 1.0)
+"""Seconds before a second attempt at a session, and at most before any; jittered."""
+
+_KEPT: Final = 10_000
+"""Notifications that are kept for a listener who doesn't take them; then the oldest are lost, and he is told (W-2)."""
+
+_DEAF: Final = (
+    "notifications don't arrive on a session of their own (a pooler that lends sessions by the transaction?): waiting is "
+    "by polling, and listening can't be had; give a URL that goes around the pooler as listen_url"
+)
+
+
+class QueuedSubscription(Subscription):
+    """One listener, and what has come for it."""
+
+    def __init__(self, listener: Ear, channels: Mapping[str, str]) -> None:
+        self._listener = listener
+        self.channels: Final = channels
+        """The names, by the server's."""
+        self._changed = threading.Condition()
+        self._ready: deque[Notification] = deque()
+        self._closed = False
+        self._error: AlkstoreError | None = None
+
+    def get(self, timeout: float | None) -> Notification | None:
+        """Return the next one."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._ready or self._closed or self._error is not None, timeout)
+            if self._closed:
+                return None
+            if self._ready:
+                return self._ready.popleft()
+            if self._error is not None:
+                raise self._error
+            return None
+
+    def put(self, notification: Notification) -> None:
+        """Add one; where too many lie here, the oldest make room."""
+        with self._changed:
+            if len(self._ready) >= _KEPT:
+                self._ready.popleft()
+                if not self._ready[0].gap:
+                    self._ready[0] = Notification(channel="", payload="", gap=True)
+            self._ready.append(notification)
+            self._changed.notify()
+
+    def fail(self, error: AlkstoreError) -> None:
+        """Have ``get`` raise, once it has given what came before."""
+        with self._changed:
+            self._error = error
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """End it."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self._listener.forget(self)
+
+    def disown(self) -> None:
+        """In a forked child: it is the parent's."""
+        self._changed = threading.Condition()
+        self._closed = True
+
+
+class Ear:
+    """The session that listens, its thread, and who is told of what it hears."""
+
+    def __init__(self, pool: Pool, statements: sql.Statements) -> None:
+        """Take the pool, whose location says where to listen, or not to."""
+        self._pool = pool
+        self._statements = statements
+        self._channels: Final[Channels] = statements.channels
+        self._polls = pool.location.polls
+        self._inherited: list[Connection] = []
+        self._begin()
+        fork.survive(self)
+
+    def _begin(self) -> None:
+        self._changed = threading.Condition()
+        self._heard: Heard | None = None
+        self._attending = 0
+        self._subscriptions: dict[QueuedSubscription, None] = {}
+        self._wanted: set[str] = set()
+        """The server's channels that are to be listened to."""
+        self._listened: set[str] = set()
+        """Those that are."""
+        self._thread: threading.Thread | None = None
+        self._connection: Connection | None = None
+        self._knock: socket.socket | None = None
+        self._failure: AlkstoreError | None = None
+        self._attempts = 0
+        """How often it has been tried to make a session, and to listen."""
+        self.deaf = False
+        """Nothing arrives on the session."""
+        self._echoed = False
+        self._serving = False
+        self._closed = False
+
+    # --- alkstore.engine.Notifying -------------------------------------------------------------------------------
+
+    def ring(self, rings: Mapping[str, int], *, notified: bool) -> None:  # noqa: ARG002 - the server tells listeners
+        """Tell the waiters of other stores, in one statement."""
+        if not rings or self._polls:
+            return
+        payloads = [self._channels.unique(json.dumps([_me(self), queue, count])) for queue, count in rings.items()]
+        AutoRunner(self._pool, self._statements).write(
+            sql.RING, {"channel": self._channels.wakes, "payloads": payloads}
+        )
+
+    def attend(self, heard: Heard) -> None:
+        """Hear of others' commits from now on, or poll."""
+        if self._polls:
+            return
+        with self._changed:
+            self._heard = heard
+            self._attending += 1
+        self._await({self._channels.wakes})
+
+    def leave(self) -> None:
+        """End one ``attend``."""
+        if not self._polls:
+            with self._changed:
+                self._attending -= 1
+
+    def listen(self, channels: frozenset[str]) -> Subscription:
+        """Return a subscription, once the server listens for it."""
+        if self._polls:
+            raise NotSupportedError("the store was opened with wakes='poll', and so can't listen")
+        subscription = QueuedSubscription(self, {self._channels.of(name): name for name in channels})
+        with self._changed:
+            self._subscriptions[subscription] = None
+        try:
+            failure = self._await(set(subscription.channels))
+            if failure is not None:
+                raise failure
+        except BaseException:
+            self.forget(subscription)
+            raise
+        return subscription
+
+    def forget(self, subscription: QueuedSubscription) -> None:
+        """Tell a subscription of nothing any more."""
+        with self._changed:
+            self._subscriptions.pop(subscription, None)
+            self._want()
+        self._rouse()
+
+    @property
+    def wakes(self) -> Literal["notify", "poll"]:
+        """Whether others' commits are heard of at once."""
+        return "poll" if self._polls or self.deaf else "notify"
+
+    # --- what others ask of the thread -----------------------------------------------------------------------------
+
+    def _await(self, channels: set[str]) -> AlkstoreError | None:
+        """Have the thread listen to the channels, and wait until it does; return why it can't."""
+        with self._changed:
+            if self._closed:
+                return StoreClosedError("the store is closed")
+            self._want()
+            if self._thread is None:
+                self._attempts = 0
+                self._failure = None
+                self._thread = threading.Thread(target=self._work, name="alkstore-ear", daemon=True)
+                self._thread.start()
+            before = self._attempts
+        self._rouse()
+        with self._changed:
+            self._changed.wait_for(
+                lambda: channels <= self._listened or self._attempts > before or self.deaf or self._closed
+                or self._thread is None,
+                self._pool.patience,
+            )  # fmt: skip
+            if channels <= self._listened and not self.deaf:
+                return None
+            if self.deaf:
+                return NotSupportedError(_DEAF)
+            if self._closed:
+                return StoreClosedError("the store is closed")
+            return self._failure or EngineUnavailableError(f"{self._pool.location.where}: no session to listen on")
+
+    def _want(self) -> None:
+        self._wanted = {channel for subscription in self._subscriptions for channel in subscription.channels}
+        if self._attending or not self._wanted:
+            self._wanted.add(self._channels.wakes)
+
+    def _rouse(self) -> None:
+        knock = self._knock
+        if knock is not None:
+            try:
+                knock.send(b"!")
+            except OSError:
+                return  # it has knocks enough, or has just ended
+
+    # --- the thread ----------------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        me = threading.current_thread()
+        first, failures = True, 0
+        mine, theirs = socket.socketpair()
+        mine.setblocking(False)
+        theirs.setblocking(False)
+        self._knock = theirs
+        try:
+            while self._goes_on(me):
+                try:
+                    connection = self._connect()
+                    self._serve(connection, mine, me, first=first)
+                    return
+                except (psycopg.Error, AlkstoreError, OSError) as exc:
+                    # Of a session that listened, the loss is a new outage.
+                    failures = self._failed(exc, 0 if self._serving else failures)
+                    first = False
+                finally:
+                    self._drop()
+                self._pause(mine, failures)
+        finally:
+            with self._changed:
+                if self._thread is me:
+                    self._thread = None
+                    self._knock = None
+                self._changed.notify_all()
+            mine.close()
+            theirs.close()
+
+    def _goes_on(self, me: threading.Thread, idle_since: float | None = None) -> bool:
+        """Say whether to go on; decided with the lock held, so that whoever comes just now starts another thread."""
+        with self._changed:
+            needed = self._attending or self._subscriptions
+            if not self._closed and (needed or (idle_since is not None and time.monotonic() < idle_since + _LINGER)):
+                return True
+            if self._thread is me:
+                self._thread = None
+                self._knock = None
+            return False
+
+    def _connect(self) -> Connection:
+        with fork.connecting():
+            connection = self._pool.make_listener()
+            with self._changed:
+                self._connection = connection
+                closed = self._closed
+        if closed:
+            raise StoreClosedError("the store is closed")
+        return connection
+
+    def _serve(self, connection: Connection, knocks: socket.socket, me: threading.Thread, *, first: bool) -> None:
+        """Listen, until nobody needs it any more; raise where the session is lost."""
+        self._echoed = False
+        echo = f"alkstore_echo_{secrets.token_hex(8)}"
+        self._ask(connection, f'LISTEN "{echo}"')
+        if not self._is_heard(connection, echo):
+            raise NotSupportedError(_DEAF)
+        self._ask(connection, f'UNLISTEN "{echo}"')
+        self._adjust(connection)
+        if not first:
+            self._tell_gap()
+        self._serving = True
+        with self._changed:
+            self.deaf = False
+            self._failure = None
+            self._attempts += 1
+            self._changed.notify_all()
+        idle_since = silent_since = time.monotonic()
+        while self._goes_on(me, idle_since):
+            now = time.monotonic()
+            if self._attending or self._subscriptions:
+                idle_since = now
+            if now - silent_since >= _PROBE_EVERY:
+                self._ask(connection, "SELECT 1")
+                silent_since = time.monotonic()
+            knocked, arrived = _await_either(
+                knocks, connection, _PROBE_EVERY if self._attending or self._subscriptions else _LINGER / 4
+            )
+            if knocked:
+                knocks.recv(4096)
+                self._adjust(connection)
+            if arrived:
+                self._receive(connection)
+                silent_since = time.monotonic()
+
+    def _is_heard(self, connection: Connection, echo: str) -> bool:
+        """Send a notification by the pool, as others would, and say whether it arrives."""
+        AutoRunner(self._pool, self._statements).write(sql.RING, {"channel": echo, "payloads": ["echo"]})
+        until = time.monotonic() + _ECHO_WITHIN
+        while not self._echoed:
+            left = until - time.monotonic()
+            if left <= 0:
+                return False
+            if _await_either(None, connection, left)[1]:
+                self._receive(connection)
+        return True
+
+    def _adjust(self, connection: Connection) -> None:
+        """Listen to what is wanted, and to nothing else."""
+        with self._changed:
+            wanted = set(self._wanted)
+        for channel in sorted(wanted - self._listened):
+            self._ask(connection, f'LISTEN "{channel}"')
+            with self._changed:
+                self._listened.add(channel)
+        for channel in sorted(self._listened - wanted):
+            self._ask(connection, f'UNLISTEN "{channel}"')
+            with self._changed:
+                self._listened.discard(channel)
+        with self._changed:
+            self._changed.notify_all()
+
+    def _ask(self, connection: Connection, statement: str) -> None:
+        """Run a statement, whose answer has a bounded time: a session that went away without a word gives none."""
+        pgconn = connection.pgconn
+        pgconn.send_query(statement.encode())
+        until = time.monotonic() + _ANSWERED_WITHIN
+        while pgconn.flush():
+            _await_writing(connection, until)
+        while True:
+            while pgconn.is_busy():
+                left = until - time.monotonic()
+                if left <= 0 or not _await_either(None, connection, left)[1]:
+                    raise EngineUnavailableError(f"{self._pool.location.where} doesn't answer the session that listens")
+                pgconn.consume_input()
+            result = pgconn.get_result()
+            if result is None:
+                break
+            if result.status not in (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK):
+                raise psycopg.errors.error_from_result(result)
+        self._take_all(connection)
+
+    def _receive(self, connection: Connection) -> None:
+        connection.pgconn.consume_input()
+        if connection.pgconn.status != pq.ConnStatus.OK:
+            raise EngineUnavailableError(f"{self._pool.location.where} ended the session that listens")
+        self._take_all(connection)
+
+    def _take_all(self, connection: Connection) -> None:
+        while (notify := connection.pgconn.notifies()) is not None:
+            self._take(notify.relname.decode(), notify.extra.decode())
+
+    def _take(self, channel: str, sent: str) -> None:
+        if channel == self._channels.wakes:
+            sender, queue, count = json.loads(self._channels.plain(sent))
+            heard = self._heard
+            if sender != _me(self) and heard is not None:
+                heard(queue, count)
+            return
+        if channel.startswith("alkstore_echo_"):
+            self._echoed = True
+            return
+        payload = self._channels.plain(sent)
+        for subscription in list(self._subscriptions):
+            name = subscription.channels.get(channel)
+            if name is not None and channel in self._listened:
+                subscription.put(Notification(channel=name, payload=payload))
+
+    def _tell_gap(self) -> None:
+        for subscription in list(self._subscriptions):
+            subscription.put(Notification(channel="", payload="", gap=True))
+        heard = self._heard
+        if heard is not None:
+            heard(None, 0)
+
+    # --- losing the session, and making another -------------------------------------------------------------------
+
+    def _failed(self, exc: Exception, failures: int) -> int:
+        with self._changed:
+            if self._closed:
+                return failures
+            self.deaf = isinstance(exc, NotSupportedError)
+            # Said once per outage: it is tried again and again.
+            level = logging.DEBUG if failures else logging.WARNING
+            said = str(exc).strip().partition("\n")[0]
+            _LOG.log(level, "listening at %s: %s", self._pool.location.where, said)
+            self._failure = exc if isinstance(exc, AlkstoreError) else EngineUnavailableError(
+                f"{self._pool.location.where}: the session that listens was lost"
+            )  # fmt: skip
+            self._attempts += 1
+            self._changed.notify_all()
+        return failures + 1
+
+    def _pause(self, knocks: socket.socket, failures: int) -> None:
+        first, longest = _BACKOFF
+        seconds = min(longest, first * 2.0 ** min(failures - 1, 20)) * random.uniform(0.5, 1.0)
+        if self.deaf:
+            seconds = 60.0  # a pooler stays one
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0 and not self._closed:
+            if select.select([knocks], [], [], left)[0]:
+                knocks.recv(4096)
+                with self._changed:
+                    self._changed.notify_all()
+
+    def _drop(self) -> None:
+        with self._changed:
+            connection, self._connection = self._connection, None
+            self._listened.clear()
+        self._serving = False
+        if connection is not None:
+            connection.close()
+
+    # --- the engine's life ---------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """End it: whoever waits for a notification is told."""
+        with self._changed:
+            self._closed = True
+            connection, thread = self._connection, self._thread
+            subscriptions = list(self._subscriptions)
+            self._changed.notify_all()
+        for subscription in subscriptions:
+            subscription.fail(StoreClosedError("the store is closed"))
+        self._rouse()
+        if connection is not None and thread is not None and thread is not threading.current_thread():
+            thread.join(1.0)
+            if thread.is_alive():
+                cut(connection)
+
+    # --- fork ----------------------------------------------------------------------------------------------------
+
+    def descriptors(self) -> list[int]:
+        """Return the session's descriptor, for a fork's child."""
+        connection = self._connection
+        try:
+            return [] if connection is None else [connection.pgconn.socket]
+        except psycopg.Error:
+            return []
+
+    def begin_anew(self) -> None:
+        """In a fork's child: nobody waits here, and the session and its thread are the parent's."""
+        if self._connection is not None:
+            self._inherited.append(self._connection)
+        if self._knock is not None:
+            self._knock.close()
+        subscriptions, closed = list(self._subscriptions), self._closed
+        self._begin()
+        self._closed = closed
+        for subscription in subscriptions:
+            subscription.disown()
+
+
+def _me(ear: Ear) -> str:
+    """Say who rings, so that a store doesn't wake its own waiters twice."""
+    return f"{os.getpid()}-{id(ear)}-{_HOST}"
+
+
+_HOST: Final = secrets.token_hex(4)
+
+
+def _await_either(knocks: socket.socket | None, connection: Connection, seconds: float) -> tuple[bool, bool]:
+    descriptor = connection.pgconn.socket
+    watched: list[int | socket.socket] = [descriptor] if knocks is None else [descriptor, knocks]
+    if hasattr(select, "poll"):
+        look = select.poll()
+        for each in watched:
+            look.register(each, select.POLLIN)
+        ready = {number for number, _ in look.poll(max(0.0, seconds) * 1000)}
+        return knocks is not None and knocks.fileno() in ready, descriptor in ready
+    found = select.select(watched, [], [], max(0.0, seconds))[0]
+    return knocks is not None and knocks in found, descriptor in found
+
+
+def _await_writing(connection: Connection, until: float) -> None:
+    if not select.select([], [connection.pgconn.socket], [], max(0.0, until - time.monotonic()))[1]:
+        raise EngineUnavailableError("the session that listens takes nothing any more")

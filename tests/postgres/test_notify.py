@@ -1,0 +1,339 @@
+"""The session that listens: lost, silent, deaf, idle; and what it leaves alone (W-1 to W-4, Z-14)."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+import pytest
+
+from alkstore import Notification, NotSupportedError
+from alkstore.doorbell import Doorbell
+from alkstore.errors import EngineUnavailableError
+from alkstore.store import Store
+from alkstore_postgres import notify
+from contract_tests.scale import rounds
+from tests.postgres.conftest import Opener
+from tests.postgres.door import Door, engine_of
+from tests.support.postgres_server import PostgresServer, replace_database
+from tests.support.tcp_proxy import TcpProxy
+from tests.support.waiting import wait_until
+
+WAIT = 60.0
+NEVER = 3_600
+
+
+def listening(door: Door) -> list[tuple[int, str, Any]]:
+    """Return the sessions whose last statement was about listening: process id, state, and whether they have a snapshot."""
+    return cast(
+        "list[tuple[int, str, Any]]",
+        door.ask(
+            "SELECT pid, state, backend_xmin FROM pg_stat_activity WHERE datname = current_database()"
+            " AND application_name = 'alkstore' AND query ~ '^(LISTEN|UNLISTEN|SELECT 1$)'"
+        ),
+    )
+
+
+def ear_of(store: Store) -> notify.Ear:
+    """Return what listens for the store."""
+    return engine_of(store)._ear
+
+
+def bell_of(store: Store) -> Doorbell:
+    """Return the store's doorbell."""
+    bell = store.wakes._bell
+    assert bell is not None
+    return bell
+
+
+def payload(found: Notification | None) -> str:
+    """Return the payload of a notification that must be there."""
+    assert found is not None
+    assert not found.gap
+    return found.payload
+
+
+@pytest.fixture
+def through(database: str, open_store: Opener) -> Iterator[tuple[TcpProxy, Callable[..., Store]]]:
+    """A proxy, and what opens stores whose listening session goes through it."""
+    parts = urlsplit(database)
+    assert parts.hostname is not None
+    assert parts.port is not None
+    with TcpProxy(parts.hostname, parts.port) as proxy:
+        login = f"{parts.username}:{parts.password}"
+        url = parts._replace(netloc=f"{login}@127.0.0.1:{proxy.port}", query="sslmode=disable").geturl()
+
+        def opener(**options: Any) -> Store:
+            return open_store(listen_url=url, **options)
+
+        yield proxy, opener
+
+
+# --- lost -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_session_that_is_terminated_comes_back_and_says_what_may_be_lost(
+    store: Store, open_store: Opener, door: Door, caplog: pytest.LogCaptureFixture
+) -> None:
+    """W-3: three times in a row; each time one gap, and everything that is sent afterwards."""
+    other = open_store()
+    with store.listen("c") as listener, store.listen("d") as second:
+        for turn in range(3):
+            [(pid, _, _)] = listening(door)
+            door.do("SELECT pg_terminate_backend(%s, 10000)", pid)
+            found = listener.get(WAIT)
+            assert found == Notification(channel="", payload="", gap=True)
+            other.notify("c", str(turn))
+            assert str(turn) == payload(listener.get(WAIT))
+            assert second.get(WAIT) == Notification(channel="", payload="", gap=True)
+            assert None is second.get(0)
+    assert 3 == sum("listening at" in record.getMessage() for record in caplog.records)
+
+
+def test_a_consumer_outlives_the_session_and_finds_what_came_meanwhile(
+    through: tuple[TcpProxy, Callable[..., Store]], open_store: Opener
+) -> None:
+    """W-3, W-4: the connection is cut and refused for a while; nothing polls."""
+    proxy, opener = through
+    store, other = opener(), open_store()
+    with (
+        store.queue("q").consume("w", poll_interval=NEVER) as consumer,
+        ThreadPoolExecutor(1) as thread,
+        store.listen("c") as listener,
+    ):
+        waiting = thread.submit(next, consumer)
+        proxy.refuse()
+        proxy.cut()
+        wait_until(lambda: ear_of(store)._connection is None, WAIT, "the loss to be noticed")
+        other.queue("q").enqueue("while it was away")
+        other.notify("c", "lost")
+        before, start = time.process_time(), time.monotonic()
+        assert None is listener.get(2)
+        assert time.process_time() - before < 0.25 * (time.monotonic() - start), "it must not spin"
+        proxy.accept()
+        back = time.monotonic()
+        found = listener.get(WAIT)
+        assert found is not None
+        assert found.gap
+        assert time.monotonic() - back < 20
+        handle = waiting.result(WAIT)
+        assert "while it was away" == handle.payload
+        assert handle.ack()
+        other.notify("c", "heard")
+        assert "heard" == payload(listener.get(WAIT))
+
+
+def test_a_session_that_goes_silent_is_found_by_asking_it(
+    through: tuple[TcpProxy, Callable[..., Store]], open_store: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """W-3: nothing is closed, and nothing comes; a job is found by the poll meanwhile."""
+    monkeypatch.setattr(notify, "_PROBE_EVERY", 0.3)
+    monkeypatch.setattr(notify, "_ANSWERED_WITHIN", 0.5)
+    proxy, opener = through
+    store, other = opener(), open_store()
+    with store.listen("c") as listener, store.queue("q").consume("w", poll_interval=0.5) as consumer:
+        proxy.silence()
+        other.queue("q").enqueue("polled")
+        assert "polled" == next(consumer).payload
+        wait_until(lambda: ear_of(store)._connection is None, WAIT, "the silence to be noticed")
+        proxy.speak()
+        found = listener.get(WAIT)
+        assert found is not None
+        assert found.gap
+        other.notify("c", "heard")
+        assert "heard" == payload(listener.get(WAIT))
+
+
+def test_listening_where_nothing_can_be_reached_is_an_error_and_works_later(
+    through: tuple[TcpProxy, Callable[..., Store]], open_store: Opener
+) -> None:
+    proxy, opener = through
+    store = opener()
+    proxy.refuse()
+    with pytest.raises(EngineUnavailableError):
+        store.listen("c")
+    proxy.accept()
+    with store.listen("c") as listener:
+        open_store().notify("c", "x")
+        found = listener.get(WAIT)
+        if found is not None and found.gap:  # the thread had gone on trying
+            found = listener.get(WAIT)
+        assert "x" == payload(found)
+
+
+# --- deaf, or not wanted ---------------------------------------------------------------------------------------------
+
+
+def test_a_deaf_session_is_said_to_be_one_and_waiting_goes_on_by_polling(
+    open_store: Opener, database: str, postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    """Z-14: as behind a pooler. Here it listens in another database, where nothing of this one arrives."""
+    monkeypatch.setattr(notify, "_ECHO_WITHIN", 0.2)
+    store = open_store(listen_url=replace_database(database, "postgres"))
+    assert "notify" == store.health().wakes
+    with pytest.raises(NotSupportedError, match="listen_url"):
+        store.listen("c")
+    assert "poll" == store.health().wakes
+    assert 1 == sum(
+        "listen_url" in record.getMessage() for record in caplog.records if record.levelno == logging.WARNING
+    )
+    other = open_store()
+    with store.queue("q").consume("w", poll_interval=0.3) as consumer, ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(next, consumer)
+        other.queue("q").enqueue(7)
+        assert 7 == waiting.result(WAIT).payload
+    store.close()
+
+
+def test_a_store_that_polls_opens_no_session(open_store: Opener, door: Door) -> None:
+    """``wakes="poll"``: it neither listens nor rings."""
+    store, other = open_store(wakes="poll"), open_store()
+    with pytest.raises(NotSupportedError, match="wakes='poll'"):
+        store.listen("c")
+    with other.listen("c") as listener:
+        store.notify("c", "sending needs no session")
+        assert "sending needs no session" == payload(listener.get(WAIT))
+    assert "poll" == store.health().wakes
+    with store.queue("q").consume("w", poll_interval=0.3) as consumer, ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(next, consumer)
+        other.queue("q").enqueue(7)
+        assert 7 == waiting.result(WAIT).payload
+    other.close()
+    wait_until(lambda: not listening(door), WAIT, "the other store's session to end")
+
+
+# --- idle -----------------------------------------------------------------------------------------------------------
+
+
+def test_an_idle_session_holds_nothing_open_and_the_servers_queue_is_emptied(store: Store, door: Door) -> None:
+    """W-3: idle, no snapshot; however many notifications there were."""
+    count = rounds(50_000)
+    with store.listen("c") as listener:
+        for start in range(0, count, 1_000):
+            with store.transaction() as tx:
+                for turn in range(start, min(start + 1_000, count)):
+                    tx.notify("c", str(turn))
+            for turn in range(start, min(start + 1_000, count)):
+                assert str(turn) == payload(listener.get(WAIT))
+        assert [("idle", None)] == [row[1:] for row in listening(door)]
+        assert [(0.0,)] == door.ask("SELECT pg_notification_queue_usage()")
+
+
+def test_a_reader_that_is_too_slow_keeps_the_latest_and_is_told(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """W-2: memory is bounded; one gap stands where the oldest were."""
+    monkeypatch.setattr(notify, "_KEPT", 10)
+    with store.listen("c") as listener, store.listen("c") as quick:
+        for turn in range(50):
+            store.notify("c", str(turn))
+            assert str(turn) == payload(quick.get(WAIT))
+        first = listener.get(WAIT)
+        assert first is not None
+        assert first.gap
+        assert [str(turn) for turn in range(41, 50)] == [payload(listener.get(WAIT)) for _ in range(9)]
+        assert None is listener.get(0)
+
+
+def test_limits_on_idle_sessions_do_not_keep_a_job_from_being_picked_up(
+    open_store: Opener, database: str, door: Door
+) -> None:
+    """``idle_session_timeout`` and a short life of the pool's connections: the session that listens has neither."""
+    store = open_store(database + "?options=-c%20idle_session_timeout%3D300", max_lifetime=0.5)
+    with store.queue("q").consume("w", poll_interval=NEVER) as consumer, ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(next, consumer)
+        wait_until(lambda: listening(door), WAIT, "the session")
+        [(pid, _, _)] = listening(door)
+        door.do("SELECT pg_sleep(1.5)")
+        assert [pid] == [row[0] for row in listening(door)]
+        open_store().queue("q").enqueue(7)
+        assert 7 == waiting.result(WAIT).payload
+
+
+def test_one_session_listens_for_the_whole_store_and_ends_with_it(store: Store, door: Door) -> None:
+    listeners = [store.listen(f"c{number}") for number in range(20)]
+    with ThreadPoolExecutor(3) as threads:
+        waiting = [threads.submit(store.queue("q").wait) for _ in range(3)]
+        assert 1 == len(listening(door))
+        store.queue("q").enqueue_many(range(3))
+        assert [True] * 3 == [each.result(WAIT) for each in waiting]
+    for listener in listeners:
+        listener.close()
+    store.close()
+    wait_until(lambda: not door.sessions(), WAIT, "the sessions to end")
+    assert not any(thread.name == "alkstore-ear" for thread in threading.enumerate())
+
+
+def test_a_session_that_nobody_needs_any_more_ends(store: Store, door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A while later; and is made again when it is needed."""
+    monkeypatch.setattr(notify, "_LINGER", 0.2)
+    for turn in range(2):
+        with store.listen("c") as listener:
+            store.notify("c", str(turn))
+            assert str(turn) == payload(listener.get(WAIT))
+        wait_until(lambda: not listening(door), WAIT, "the session to end")
+
+
+def test_a_fork_leaves_the_parents_listener_alone(store: Store) -> None:
+    """S-4: the child hears nothing of it, and has a session of its own when it listens."""
+    with store.listen("c") as listener:
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                if listener.get(0) is None:
+                    with store.listen("c") as own:
+                        store.notify("c", "from the child")
+                        code = 0 if own.get(WAIT) is not None else 2
+                store.close()
+            finally:
+                os._exit(code)
+        assert 0 == os.waitpid(child, 0)[1]
+        assert "from the child" == payload(listener.get(WAIT))
+        store.notify("c", "from the parent")
+        assert "from the parent" == payload(listener.get(WAIT))
+
+
+# --- the doorbell -----------------------------------------------------------------------------------------------------
+
+
+def test_a_doorbell_that_cannot_be_rung_fails_no_enqueue(
+    store: Store, door: Door, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Q-ENQ-4: it is logged, once for the outage, and swallowed."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise EngineUnavailableError("no bell today")
+
+    bell = bell_of(store)
+    monkeypatch.setattr(bell, "_ring", fail)
+    for turn in range(5):
+        store.queue("q").enqueue(turn)
+        bell.flush()
+    assert 5 == len(door.live())
+    assert 1 == sum(
+        "no bell today" in record.getMessage() for record in caplog.records if record.levelno == logging.WARNING
+    )
+
+
+def test_many_enqueues_ring_seldom_and_the_last_one_always(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Z-14: coalesced, and flushed when the store is closed."""
+    rung: list[dict[str, int]] = []
+    bell = bell_of(store)
+    ring = bell._ring
+
+    def count(rings: Any, *, notified: bool) -> None:
+        rung.append(dict(rings))
+        ring(rings, notified=notified)
+
+    monkeypatch.setattr(bell, "_ring", count)
+    for turn in range(500):
+        store.queue(f"q{turn % 2}").enqueue(turn)
+    store.close()
+    assert {"q0": 250, "q1": 250} == {name: sum(rings.get(name, 0) for rings in rung) for name in ("q0", "q1")}
+    assert len(rung) < 400

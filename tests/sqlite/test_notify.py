@@ -1,0 +1,232 @@
+"""Bells, the backstop, and the table of notifications (W-1 to W-4, Z-15)."""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+import alkstore
+from alkstore import EngineUnavailableError, Notification
+from alkstore_sqlite import notify
+from alkstore_sqlite.executor import NOTIFIED_FOR
+from alkstore_sqlite.notify import BELLS_SUFFIX
+from contract_tests.scale import rounds
+from tests.sqlite.conftest import Opener
+from tests.sqlite.support import Program, back_door, look
+from tests.support.waiting import wait_until
+
+WAIT = 60.0
+NEVER = 3_600
+
+
+def bells(path: Path) -> list[Path]:
+    """Return the FIFOs that hang beside the database."""
+    folder = path.with_name(path.name + BELLS_SUFFIX)
+    return sorted(folder.iterdir()) if folder.exists() else []
+
+
+def no_bell(_: notify.Bell) -> bool:
+    """Hang up none."""
+    return False
+
+
+def test_a_bell_hangs_only_while_somebody_waits(
+    path: Path, open_store: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And for a while longer; with the database's own permissions, and it goes with the store, too."""
+    monkeypatch.setattr(notify, "_LINGER", 0.3)
+    store = open_store()
+    path.chmod(0o640)
+    store.queue("q").enqueue(1)
+    assert [] == bells(path)
+    with ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(store.queue("idle").wait)
+        [bell] = wait_until(lambda: [bell for bell in bells(path) if bell.name[0] != "."], WAIT, "the bell")
+        assert stat.S_ISFIFO(bell.stat().st_mode)
+        assert (0o640, 0o750) == (stat.S_IMODE(bell.stat().st_mode), stat.S_IMODE(bell.parent.stat().st_mode))
+        store.queue("idle").enqueue(1)
+        assert waiting.result(WAIT)
+    wait_until(lambda: not bell.parent.exists(), WAIT, "the bell to be taken down")
+    listener = store.listen("c")
+    assert 1 == len(bells(path))
+    store.close()
+    assert not bell.parent.exists()
+    listener.close()
+
+
+def test_the_bell_of_a_process_that_was_killed_is_taken_down(path: Path, store: alkstore.Store) -> None:
+    """By whoever rings first afterwards."""
+    with Program("wait_for_jobs", path) as program:
+        assert "waiting" == program.hear()
+        wait_until(lambda: bells(path), WAIT, "the program's bell")
+        program.kill()
+    [left] = bells(path)
+    with store.listen("c"):
+        assert 2 == len(bells(path))
+        store.queue("q").enqueue(1)
+        wait_until(lambda: len(bells(path)) == 1, WAIT, "the dead bell to be taken down")
+        assert not left.exists()
+
+
+def test_a_bell_that_somebody_removed_is_hung_up_again(path: Path, store: alkstore.Store) -> None:
+    with store.listen("c"):
+        [bell] = bells(path)
+        bell.unlink()
+        bell.parent.rmdir()
+        wait_until(lambda: bells(path), WAIT, "another bell")
+
+
+def test_what_is_no_bell_is_left_alone(path: Path, store: alkstore.Store, tmp_path: Path) -> None:
+    """Files and links in the folder: nothing is written to them, and nothing removed."""
+    precious = tmp_path / "precious"
+    precious.write_text("precious")
+    with store.listen("c"):
+        folder = bells(path)[0].parent
+        (folder / "file").write_text("precious")
+        (folder / "link").symlink_to(precious)
+        (folder / "folder").mkdir()
+        other = alkstore.open(f"sqlite:///{path}")
+        for turn in range(3):
+            other.queue("q").enqueue(turn)
+        other.close()
+        assert ("precious", "precious") == (precious.read_text(), (folder / "file").read_text())
+        assert (folder / "link").is_symlink()
+
+
+def test_a_writer_that_knows_nothing_of_bells_is_seen(path: Path, store: alkstore.Store) -> None:
+    """By the data version: an application's own connection enqueues by SQL, and nothing polls."""
+    with ThreadPoolExecutor(1) as thread, store.queue("q").consume("w", poll_interval=NEVER) as consumer:
+        waiting = thread.submit(next, consumer)
+        wait_until(lambda: bells(path), WAIT, "the consumer to wait")
+        with back_door(path) as connection:
+            connection.execute("INSERT INTO alkstore_enqueue (queue, payload) VALUES ('q', '7')")
+        assert 7 == waiting.result(WAIT).payload
+
+
+def test_without_fifos_the_backstop_does_it_all(
+    path: Path, store: alkstore.Store, open_store: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on Windows, or where the folder can't be made."""
+    monkeypatch.setattr(notify.Bell, "hang", no_bell)
+    with store.listen("c") as listener, store.queue("q").consume("w", poll_interval=NEVER) as consumer:
+        with ThreadPoolExecutor(1) as thread:
+            waiting = thread.submit(next, consumer)
+            other = open_store()
+            other.notify("c", "x")
+            other.queue("q").enqueue(7)
+            assert 7 == waiting.result(WAIT).payload
+        assert Notification(channel="c", payload="x") == listener.get(WAIT)
+    assert [] == bells(path)
+
+
+def test_a_listener_that_was_too_slow_is_told_so_once(path: Path, store: alkstore.Store) -> None:
+    """What is older than a minute is taken away by those who notify later; what is left comes after the gap."""
+    with store.listen("c") as listener, store.listen("c") as quick:
+        for turn in range(30):
+            store.notify("c", str(turn))
+        assert [str(turn) for turn in range(30)] == [_payload(quick.get(WAIT)) for _ in range(30)]
+        with back_door(path) as connection:
+            connection.execute("UPDATE alkstore_notifications SET sent_at = sent_at - ? WHERE id <= 25", [NOTIFIED_FOR])
+        for turn in range(30, 33):
+            store.notify("c", str(turn))
+        assert 26 == look(path, "SELECT min(id) FROM alkstore_notifications")[0]
+        first = listener.get(WAIT)
+        assert first is not None
+        assert first.gap
+        assert [str(turn) for turn in range(25, 33)] == [_payload(listener.get(WAIT)) for _ in range(8)]
+        assert ["30", "31", "32"] == [_payload(quick.get(WAIT)) for _ in range(3)]
+        assert None is listener.get(0.01)
+
+
+def _payload(found: Notification | None) -> str:
+    assert found is not None
+    assert not found.gap
+    return found.payload
+
+
+def test_old_notifications_do_not_pile_up(path: Path, store: alkstore.Store) -> None:
+    """Each that is sent takes more away than it adds."""
+    count = max(200, rounds(2_000))
+    for turn in range(count):
+        store.notify("c", str(turn))
+    with back_door(path) as connection:
+        connection.execute("UPDATE alkstore_notifications SET sent_at = 0")
+    for turn in range(count // 10):
+        store.notify("c", str(turn))
+    assert count // 10 >= look(path, "SELECT count(*) FROM alkstore_notifications")[0]
+
+
+def test_a_listener_keeps_nothing_in_memory(path: Path, store: alkstore.Store) -> None:
+    """What it has not read lies in the table, and it reads a page at a time."""
+    with store.listen("c") as listener:
+        with store.transaction() as tx:
+            for turn in range(1_700):
+                tx.notify("c", str(turn))
+        subscription = cast(Any, listener)._subscription
+        assert "0" == _payload(listener.get(WAIT))
+        assert isinstance(subscription, notify.TableSubscription)
+        assert len(subscription._ready) < 500
+        assert [str(turn) for turn in range(1, 1_700)] == [_payload(listener.get(WAIT)) for _ in range(1_699)]
+
+
+def test_a_file_that_is_replaced_is_noticed(
+    path: Path, store: alkstore.Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever listens is told; nothing can come any more."""
+    with store.listen("c") as listener, ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(listener.get)
+        path.rename(path.with_name("elsewhere.db"))
+        with pytest.raises(EngineUnavailableError, match="replaced"):
+            waiting.result(WAIT)
+    assert 1 == sum("replaced" in record.message for record in caplog.records if record.levelno == logging.WARNING)
+
+
+def test_a_fork_leaves_the_parents_listener_alone(path: Path, store: alkstore.Store) -> None:
+    """The child hears nothing of it, has a bell of its own when it listens, and takes the parent's down in no way."""
+    with store.listen("c") as listener:
+        [mine] = bells(path)
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                if listener.get(0) is None:
+                    with store.listen("c") as own:
+                        hangs = len(bells(path)) == 2 and mine in bells(path)
+                        store.notify("c", "from the child")
+                        code = 0 if hangs and own.get(WAIT) is not None else 2
+                store.close()
+            finally:
+                os._exit(code)
+        assert 0 == os.waitpid(child, 0)[1]
+        assert "from the child" == _payload(listener.get(WAIT))
+        assert [mine] == bells(path)
+        store.queue("q").enqueue(1)
+        assert store.queue("q").wait(WAIT)
+
+
+def test_the_thread_that_hears_ends_with_the_store(store: alkstore.Store) -> None:
+    store.listen("c")
+    assert any(thread.name == "alkstore-hub" for thread in threading.enumerate())
+    store.close()
+    wait_until(
+        lambda: not any(thread.name == "alkstore-hub" for thread in threading.enumerate()), WAIT, "the thread to end"
+    )
+
+
+def test_an_idle_listener_costs_next_to_nothing(store: alkstore.Store) -> None:
+    """A generous bound on its processor time, which is no judgement of speed."""
+    with store.listen("c") as listener, store.queue("q").consume("w") as consumer, ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(next, consumer)
+        before, start = time.process_time(), time.monotonic()
+        assert None is listener.get(2)
+        assert time.process_time() - before < 0.25 * (time.monotonic() - start)
+        store.queue("q").enqueue(1)
+        waiting.result(WAIT)
