@@ -24,6 +24,9 @@ from typing import Final
 _FIRST_PAUSE: Final = 0.02
 """Seconds that the second claim in vain in a row costs; doubled with each."""
 
+_REMEMBERED: Final = 10_000
+"""Queues of which claims in vain are counted."""
+
 
 class Waiter:
     """One who waits. All of it is guarded by the lock of the ``Waiters``."""
@@ -129,6 +132,8 @@ class Waiters:
         if count:
             self._in_vain.pop(queue, None)
         else:
+            if len(self._in_vain) >= _REMEMBERED:
+                self._in_vain.clear()  # of queues by the thousand, none is claimed from in vain all the time
             self._in_vain[queue] = min(self._in_vain.get(queue, 0) + 1, 30)
 
     def nothing_due(self, queue: str) -> None:

@@ -56,8 +56,8 @@ _PROBE_EVERY: Final = 10.0
 _ANSWERED_WITHIN: Final = 5.0
 """Seconds that it has for an answer."""
 
-_ECHO_WITHIN: Final = 2.0
-"""Seconds that the first notification to a new session may take."""
+_ECHO_WITHIN: Final = 5.0
+"""Seconds that the first notification to a new session may take; as a rule it takes a few milliseconds."""
 
 _BACKOFF: Final = (0.05, 1.0)
 """Seconds before a second attempt at a session, and at most before any; jittered."""

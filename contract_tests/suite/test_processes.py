@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +155,11 @@ def test_effects_on_a_joined_connection_are_exactly_once_however_often_workers_a
     _kill_again_and_again("exactly_once_joined", harness, place, store, queue, clock, peek)
 
 
+def _adds_up(store: Store, queue: Queue, jobs: int) -> bool | None:
+    counts, done = queue.stats(), store.queue(RESULTS).stats().ready
+    return jobs == counts.ready + counts.processing + done or None
+
+
 def _kill_again_and_again(
     task: str, harness: Harness, place: str, store: Store, queue: Queue, clock: Clock, peek: Peek
 ) -> None:
@@ -179,8 +185,8 @@ def _kill_again_and_again(
             for child in children:
                 child.kill()
         clock.advance(61)
-        counts, done = queue.stats(), store.queue(RESULTS).stats().ready
-        assert jobs == counts.ready + counts.processing + done, "a job is lost, or has had its effect twice"
+        # A server may still be committing for a process that is gone: two looks at two moments needn't agree at once.
+        eventually(partial(_adds_up, store, queue, jobs), "the jobs and the effects to add up: none lost, none twice")
     rows = peek()
     assert {RESULTS} == {row.queue for row in rows}
     assert list(range(jobs)) == sorted(json.loads(row.payload) for row in rows)
