@@ -5,8 +5,9 @@
 SQLite is always measured, PostgreSQL where a URL is given. A second process enqueues, and notes the time when ``enqueue``
 has returned, which is after the commit; this one has been waiting in ``queue.consume``, which never polls, and notes the
 time when it has the handle, claimed. Beside it, in the same run and between the same two processes: a datagram on a Unix
-socket (SQLite), and NOTIFY to a session that does nothing but wait for it (PostgreSQL), which carry no job and claim nothing.
-Both clocks are the machine's monotonic one. Then nothing happens for a while, and the processor time of this process is
+socket (SQLite), and NOTIFY to a session that does nothing but wait for it (PostgreSQL), from the moment before it is sent:
+that is what telling takes at least. They carry no job, and claim nothing. All clocks are the machine's monotonic one. Then
+nothing happens for a while, and the processor time of this process is
 counted.
 """
 
@@ -43,23 +44,25 @@ def enqueue(url: str, options: dict[str, Any], pipe: Connection) -> None:
 
 
 def send_datagrams(path: str, pipe: Connection) -> None:
-    """Send a datagram at each word, and say when that was done."""
+    """Send a datagram at each word, and say when that was begun."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
         while pipe.recv():
+            begun = time.monotonic_ns()
             sender.sendto(b"x", path)
-            pipe.send(time.monotonic_ns())
+            pipe.send(begun)
 
 
 def notify(url: str, channel: str, pipe: Connection) -> None:
-    """Notify at each word, and say when that was done."""
+    """Notify at each word, and say when that was begun."""
     import psycopg
     from psycopg import sql
 
     with psycopg.connect(url, autocommit=True) as connection:
         statement = sql.SQL("NOTIFY {}").format(sql.Identifier(channel))
         while pipe.recv():
+            begun = time.monotonic_ns()
             connection.execute(statement)
-            pipe.send(time.monotonic_ns())
+            pipe.send(begun)
 
 
 @contextmanager
