@@ -10,9 +10,9 @@ framework's as the cause (clause S-5).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from alkstore.errors import (
     AlkstoreError,
@@ -22,47 +22,61 @@ from alkstore.errors import (
     ValidationError,
 )
 
+T = TypeVar("T")
+
+
+class Adapter(NamedTuple):
+    """How a framework's connection is got at; each is given the framework's own object."""
+
+    driver: Callable[[Any], object]
+    """Return the driver's connection, ready for an operation."""
+    begun: Callable[[Any], bool] = lambda _: True
+    """Say whether that can be had without beginning anything; if not, no transaction is open."""
+    on_commit: Callable[[Any, Callable[[], None]], bool] = lambda _, __: False
+    """Have something called after the commit of the transaction that is open; ``False`` where nobody can be asked to."""
+
 
 class Adapted:
     """What the application has, and how to get at the driver's connection of it: itself, where it is no known wrapper."""
 
     def __init__(self, connection: object) -> None:
         self._connection = connection
-        self._adapter = _adapter_for(connection)
-        self._begun = _BEGUN.get(self._adapter, _always)
+        self._see_through = _known(_NAMES, connection)
+        self._adapter = _known(_ADAPTERS, connection) or _ITSELF
+
+    def _now(self) -> tuple[Any, Adapter]:
+        """Return the framework's object, as it is now, and its adapter."""
+        if self._see_through is None:
+            return self._connection, self._adapter
+        connection = self._see_through(self._connection)
+        return connection, _known(_ADAPTERS, connection) or _ITSELF
 
     def driver(self) -> object:
         """Return the driver's connection, as it is now, ready for an operation.
 
         Raises an ``AlkstoreError`` where it can't be used now.
         """
-        return self._adapter(self._connection)
+        connection, adapter = self._now()
+        return adapter.driver(connection)
 
     def on_commit(self, callback: Callable[[], None]) -> bool:
         """Have it called after the commit of the transaction that is open; ``False`` where nobody can be asked to."""
-        hook = _HOOKS.get(self._adapter)
-        return hook is not None and hook(self._connection, callback)
+        connection, adapter = self._now()
+        return adapter.on_commit(connection, callback)
 
     @property
     def begun(self) -> bool:
         """Whether the driver's connection can be had without beginning anything; if not, no transaction is open."""
-        return self._begun(self._connection)
+        connection, adapter = self._now()
+        return adapter.begun(connection)
 
 
-def _always(_: object) -> bool:
-    return True
-
-
-def _adapter_for(connection: object) -> Callable[[Any], object]:
+def _known(table: Mapping[tuple[str, str], T], connection: object) -> T | None:
     for kind in type(connection).__mro__:
-        adapter = _ADAPTERS.get((kind.__module__, kind.__qualname__))
-        if adapter is not None:
-            return adapter
-    return _itself
-
-
-def _itself(connection: object) -> object:
-    return connection
+        found = table.get((kind.__module__, kind.__qualname__))
+        if found is not None:
+            return found
+    return None
 
 
 # --- SQLAlchemy --------------------------------------------------------------------------------------------------
@@ -94,21 +108,12 @@ def _sqlalchemy_session(session: Any) -> object:
     return _sqlalchemy_connection(connection)
 
 
-def _sqlalchemy_scoped_session(registry: Any) -> object:
-    """SQLAlchemy's ``scoped_session``: this thread's session."""
-    return _sqlalchemy_session(registry())
-
-
 def _sqlalchemy_begun(connection: Any) -> bool:
     return not connection.closed and connection.in_transaction()
 
 
 def _sqlalchemy_session_begun(session: Any) -> bool:
     return session.in_transaction()
-
-
-def _sqlalchemy_scoped_session_begun(registry: Any) -> bool:
-    return registry().in_transaction()
 
 
 class _Commits:
@@ -136,10 +141,6 @@ def _sqlalchemy_session_hook(session: Any, callback: Callable[[], None]) -> bool
     commits: _Commits = session.info["alkstore"]
     commits.callbacks.append(callback)
     return True
-
-
-def _sqlalchemy_scoped_session_hook(registry: Any, callback: Callable[[], None]) -> bool:
-    return _sqlalchemy_session_hook(registry(), callback)
 
 
 @contextmanager
@@ -203,34 +204,25 @@ def _django_hook(wrapper: Any, callback: Callable[[], None]) -> bool:
     return True
 
 
-def _django_proxy_hook(proxy: Any, callback: Callable[[], None]) -> bool:
-    return _django_hook(proxy._connections[proxy._alias], callback)
+def _itself(connection: object) -> object:
+    return connection
 
 
-def _django_proxy(proxy: Any) -> object:
-    """Django's ``django.db.connection``: a name for ``connections["default"]``; its caches are named likewise."""
-    named = proxy._connections[proxy._alias]
-    return _adapter_for(named)(named)
+_ITSELF: Final = Adapter(_itself)
 
-
-_ADAPTERS: Final[dict[tuple[str, str], Callable[[Any], object]]] = {
-    ("sqlalchemy.engine.base", "Connection"): _sqlalchemy_connection,
-    ("sqlalchemy.orm.session", "Session"): _sqlalchemy_session,
-    ("sqlalchemy.orm.scoping", "scoped_session"): _sqlalchemy_scoped_session,
-    ("django.db.backends.base.base", "BaseDatabaseWrapper"): _django_wrapper,
-    ("django.utils.connection", "ConnectionProxy"): _django_proxy,
+_ADAPTERS: Final[dict[tuple[str, str], Adapter]] = {
+    # It tells of a commit only before that is done.
+    ("sqlalchemy.engine.base", "Connection"): Adapter(_sqlalchemy_connection, _sqlalchemy_begun),
+    ("sqlalchemy.orm.session", "Session"): Adapter(
+        _sqlalchemy_session, _sqlalchemy_session_begun, _sqlalchemy_session_hook
+    ),
+    ("django.db.backends.base.base", "BaseDatabaseWrapper"): Adapter(_django_wrapper, on_commit=_django_hook),
 }
 
-_BEGUN: Final[dict[Callable[[Any], object], Callable[[Any], bool]]] = {
-    _sqlalchemy_connection: _sqlalchemy_begun,
-    _sqlalchemy_session: _sqlalchemy_session_begun,
-    _sqlalchemy_scoped_session: _sqlalchemy_scoped_session_begun,
+_NAMES: Final[dict[tuple[str, str], Callable[[Any], object]]] = {
+    # This thread's session.
+    ("sqlalchemy.orm.scoping", "scoped_session"): lambda registry: registry(),
+    # ``django.db.connection``, a name for ``connections["default"]``; Django's caches are named likewise.
+    ("django.utils.connection", "ConnectionProxy"): lambda proxy: proxy._connections[proxy._alias],
 }
-
-_HOOKS: Final[dict[Callable[[Any], object], Callable[[Any, Callable[[], None]], bool]]] = {
-    _sqlalchemy_session: _sqlalchemy_session_hook,
-    _sqlalchemy_scoped_session: _sqlalchemy_scoped_session_hook,
-    _django_wrapper: _django_hook,
-    _django_proxy: _django_proxy_hook,
-}
-"""SQLAlchemy's ``Connection`` tells of a commit only before it is done."""
+"""What only stands for another object, which may be a different one each time."""

@@ -304,7 +304,7 @@ class Queue(protocols.Queue):
         while True:
             batch = executor.sweep(self._name, SWEEP_BATCH, _SWEEP_TEXTS, store.now())
             moved += batch.moved
-            if not batch.again or (session.frame is not None and session.frame.keeps):
+            if not batch.again or _keeps(session):
                 return moved
 
     def purge(self, state: State | str) -> int:
@@ -317,7 +317,7 @@ class Queue(protocols.Queue):
         while True:
             batch = executor.purge(self._name, wanted, SWEEP_BATCH)
             deleted += batch.deleted
-            if not batch.again or (session.frame is not None and session.frame.keeps):
+            if not batch.again or _keeps(session):
                 return deleted
 
     def __enter__(self) -> Self:
@@ -349,6 +349,11 @@ def check_state(state: object) -> State:
         return State(cast(Any, state))
     except ValueError:
         raise ValidationError(f"state must be one of {', '.join(State)}, not {shown(state)}") from None
+
+
+def _keeps(session: Session) -> bool:
+    """Say whether a batch isn't committed yet, so that it has to be the only one (Z-8)."""
+    return session.frame is not None and session.frame.keeps
 
 
 def _can_be_had(job: NewJob) -> int:

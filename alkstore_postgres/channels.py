@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 from typing import Final
 
 
@@ -13,7 +14,6 @@ class Channels:
     def __init__(self, schema: str) -> None:
         self._schema = schema
         self._number = itertools.count(1)
-        self._known: dict[str, str] = {}
         self.wakes: Final = self._hashed("wakes", "")
 
     def _hashed(self, kind: str, name: str) -> str:
@@ -33,3 +33,12 @@ class Channels:
     def plain(sent: str) -> str:
         """Return the payload of what was sent."""
         return sent.partition(":")[2]
+
+    def wake(self, sender: str, queue: str, count: int) -> str:
+        """Return what is sent on the channel of the wakes."""
+        return self.unique(json.dumps([sender, queue, count]))
+
+    def read_wake(self, sent: str) -> tuple[str, str, int]:
+        """Return sender, queue and count of what came on the channel of the wakes."""
+        sender, queue, count = json.loads(self.plain(sent))
+        return sender, queue, count

@@ -78,7 +78,7 @@ class PostgresEngine(Engine, Joining, Notifying):
 
     def executor(self) -> PostgresExecutor:
         """Return the operations, each in a transaction of its own."""
-        return PostgresExecutor(self._runner)
+        return PostgresExecutor(self._runner, self._statements.channels)
 
     def begin(self) -> PostgresTransaction:
         """Begin a transaction."""

@@ -28,6 +28,7 @@ from alkstore.records import (
     SweepBatch,
 )
 from alkstore_postgres import sql
+from alkstore_postgres.channels import Channels
 from alkstore_postgres.rows import job_row
 from alkstore_postgres.runner import Rows, Runner
 
@@ -37,8 +38,9 @@ Ref: TypeAlias = ClaimRef | RetryRef | BuryRef | ReleaseRef
 class PostgresExecutor(Executor):
     """The operations (see ``alkstore.engine.Executor``), each on a runner."""
 
-    def __init__(self, runner: Runner) -> None:
+    def __init__(self, runner: Runner, channels: Channels) -> None:
         self._runner = runner
+        self._channels = channels
 
     def now(self) -> Micros:
         """Read the database's clock."""
@@ -199,7 +201,7 @@ class PostgresExecutor(Executor):
 
     def notify(self, channel: str, payload: str) -> None:
         """Send at the commit (W-1)."""
-        names = self._runner.channels
+        names = self._channels
         self._runner.write(sql.NOTIFY, {"channel": names.of(channel), "payload": names.unique(payload)})
 
     def queues(self) -> list[str]:

@@ -16,7 +16,6 @@ by everybody. They are read once for a connection, in a way that begins no trans
 
 from __future__ import annotations
 
-import json
 import weakref
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -32,11 +31,10 @@ from psycopg.rows import TupleRow, tuple_row
 from alkstore.engine import JoinedConnection
 from alkstore.errors import TransactionError, ValidationError
 from alkstore_postgres import sql
-from alkstore_postgres.channels import Channels
 from alkstore_postgres.errors import Sent, is_lost, translate
 from alkstore_postgres.executor import PostgresExecutor
 from alkstore_postgres.pool import Pool
-from alkstore_postgres.runner import AutoRunner, Parameters, Rows, Runner, aside
+from alkstore_postgres.runner import Parameters, Rows, Runner, aside
 
 T = TypeVar("T")
 
@@ -60,7 +58,7 @@ class PostgresJoined(JoinedConnection):
         self._statements = statements
         self._connection = connection
         self._cursor = _Cursor(connection)
-        self._executor = PostgresExecutor(self)
+        self._executor = PostgresExecutor(self, statements.channels)
 
     @property
     def executor(self) -> PostgresExecutor:
@@ -106,11 +104,6 @@ class PostgresJoined(JoinedConnection):
             raise self._failed(exc, sent) from exc
 
     @property
-    def channels(self) -> Channels:
-        """The server's names of channels."""
-        return self._statements.channels
-
-    @property
     def bounded(self) -> bool:
         """Whether a unit is a transaction of its own."""
         return self.auto_commits
@@ -124,7 +117,7 @@ class PostgresJoined(JoinedConnection):
 
     def aside(self, work: Callable[[Runner], bool]) -> bool:
         """Run beside the transaction that stays open, on a connection of the pool (see ``Runner``)."""
-        return not self.auto_commits and aside(AutoRunner(self._pool, self._statements, wait=False), work)
+        return not self.auto_commits and aside(self._pool, self._statements, work)
 
     @contextmanager
     def atomic(self) -> Generator[None]:
@@ -150,8 +143,7 @@ class PostgresJoined(JoinedConnection):
     def ring(self, queue: str, count: int) -> None:
         """Notify within the transaction; of nobody, so that the store's own waiters are told, too."""
         channels = self._statements.channels
-        payloads = [channels.unique(json.dumps(["", queue, count]))]
-        self.write(sql.RING, {"channel": channels.wakes, "payloads": payloads})
+        self.write(sql.RING, {"channel": channels.wakes, "payloads": [channels.wake("", queue, count)]})
 
     # --- savepoints ----------------------------------------------------------------------------------------------
 

@@ -21,7 +21,6 @@ that enqueues: they are sent afterwards, all in one statement of its own, some t
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import random
@@ -164,7 +163,7 @@ class Ear:
         """Tell the waiters of other stores, in one statement."""
         if not rings or self._polls:
             return
-        payloads = [self._channels.unique(json.dumps([_me(self), queue, count])) for queue, count in rings.items()]
+        payloads = [self._channels.wake(_me(self), queue, count) for queue, count in rings.items()]
         AutoRunner(self._pool, self._statements).write(
             sql.RING, {"channel": self._channels.wakes, "payloads": payloads}
         )
@@ -400,7 +399,7 @@ class Ear:
 
     def _take(self, channel: str, sent: str) -> None:
         if channel == self._channels.wakes:
-            sender, queue, count = json.loads(self._channels.plain(sent))
+            sender, queue, count = self._channels.read_wake(sent)
             heard = self._heard
             if sender != _me(self) and heard is not None:
                 heard(queue, count)

@@ -15,7 +15,6 @@ import psycopg
 
 from alkstore.errors import EngineUnavailableError, OutcomeUnknownError, StoreClosedError, TransactionError
 from alkstore_postgres import sql
-from alkstore_postgres.channels import Channels
 from alkstore_postgres.errors import Sent, asks_again, is_lost, translate
 from alkstore_postgres.pool import Connection, Pool, PoolBusyError, has_ended
 
@@ -42,11 +41,6 @@ class Runner(Protocol):
 
     def write(self, statement: LiteralString, parameters: Parameters) -> Rows:
         """Run a statement that changes something, and return its rows."""
-        ...
-
-    @property
-    def channels(self) -> Channels:
-        """The server's names of channels."""
         ...
 
     @property
@@ -88,11 +82,6 @@ class AutoRunner:
     def unit(self, work: Callable[[Runner], T]) -> T:
         """Run it; once more, on a new connection, where the connection is cut before the COMMIT was sent."""
         return self._run(lambda connection: self._transaction(connection, work), Sent.HARMLESS)
-
-    @property
-    def channels(self) -> Channels:
-        """The server's names of channels."""
-        return self._statements.channels
 
     @property
     def bounded(self) -> bool:
@@ -150,11 +139,6 @@ class WithinRunner:
     write = read
 
     @property
-    def channels(self) -> Channels:
-        """The server's names of channels."""
-        return self._statements.channels
-
-    @property
     def bounded(self) -> bool:
         """It is within a unit."""
         return True
@@ -168,14 +152,14 @@ class WithinRunner:
         return False
 
 
-def aside(runner: AutoRunner, work: Callable[[Runner], bool]) -> bool:
-    """Run beside a transaction that is open elsewhere, by a runner that waits for no connection; ``False`` where it can't.
+def aside(pool: Pool, statements: sql.Statements, work: Callable[[Runner], bool]) -> bool:
+    """Run beside a transaction that is open elsewhere, without waiting for a connection; ``False`` where it can't.
 
     A connection that is awaited may be in a transaction that waits for one like this. Nor must the open transaction fail
     for it: a server that is gone, or takes no more connections, will say so there if it matters.
     """
     try:
-        return runner.unit(work)
+        return AutoRunner(pool, statements, wait=False).unit(work)
     except (PoolBusyError, EngineUnavailableError, OutcomeUnknownError):
         return False
 

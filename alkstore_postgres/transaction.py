@@ -15,11 +15,10 @@ from psycopg.pq import TransactionStatus
 from alkstore.engine import EngineTransaction
 from alkstore.errors import StoreClosedError, TransactionError
 from alkstore_postgres import sql
-from alkstore_postgres.channels import Channels
 from alkstore_postgres.errors import Sent, is_lost, translate
 from alkstore_postgres.executor import PostgresExecutor
 from alkstore_postgres.pool import UNPLANNED, Connection, Pool, cut
-from alkstore_postgres.runner import AutoRunner, Parameters, Rows, Runner, aside, begin, commit, rows
+from alkstore_postgres.runner import Parameters, Rows, Runner, aside, begin, commit, rows
 
 T = TypeVar("T")
 
@@ -60,7 +59,7 @@ class PostgresTransaction(EngineTransaction):
         self._planning_is_ours = True
         self._planning_at: dict[str, bool] = {}  # at each savepoint
         self._connection = self._begin()
-        self._executor = PostgresExecutor(self)
+        self._executor = PostgresExecutor(self, statements.channels)
 
     def _begin(self, *, fresh: bool = False) -> Connection:
         connection = self._pool.acquire(fresh=fresh)
@@ -105,11 +104,6 @@ class PostgresTransaction(EngineTransaction):
     write = read
 
     @property
-    def channels(self) -> Channels:
-        """The server's names of channels."""
-        return self._statements.channels
-
-    @property
     def bounded(self) -> bool:
         """Its locks last until the application ends it."""
         return False
@@ -121,7 +115,7 @@ class PostgresTransaction(EngineTransaction):
     def aside(self, work: Callable[[Runner], bool]) -> bool:
         """Run beside it, on another connection of the pool (see ``Runner``)."""
         self._check()
-        return aside(AutoRunner(self._pool, self._statements, wait=False), work)
+        return aside(self._pool, self._statements, work)
 
     def execute(self, sql: str, params: Sequence[object] | Mapping[str, object] | None) -> psycopg.Cursor[Any]:
         """Run the application's own statement, planned by its own settings; the driver's errors come out bare (T-1)."""

@@ -213,12 +213,10 @@ class JoinedSqlite(Operations):
                 return None
             return True
 
-        pool = self._pool
+        pool, writers = self._pool, self._pool.writers
         try:
-            if attempt() is None and pool.writers.wait(attempt) is None:
-                raise EngineBusyError(
-                    f"{pool.where}: another connection kept the database locked for more than {pool.timeout:g} s"
-                ) from refusals[-1]
+            if attempt() is None and writers.wait(attempt) is None:
+                raise writers.locked_out() from refusals[-1]
         except DRIVER_ERRORS as exc:
             raise pool.failure(exc) from exc
 

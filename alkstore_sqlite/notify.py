@@ -33,7 +33,7 @@ import stat
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -308,7 +308,8 @@ class Hub:
                     self._tell_listeners()
         finally:
             bell.take_down()
-            self._give_back()
+            with self.inside:
+                self._part(self._pool.give)
             with self._changed:
                 if self._thread is me:
                     self._thread = None
@@ -390,7 +391,7 @@ class Hub:
                 row: tuple[int] = self._units.execute(sql.DATA_VERSION).fetchone()
             except DRIVER_ERRORS as exc:
                 if not is_busy(exc):
-                    self._drop()
+                    self._part(self._pool.discard)
                 return None
             except AlkstoreError:
                 return None
@@ -398,18 +399,12 @@ class Hub:
 
     # --- its connection, seen by a fork and by ``close`` (see ``pool.Held``) ----------------------------------------
 
-    def _give_back(self) -> None:
-        with self.inside:
-            units, self._units = self._units, None
-            if units is not None:
-                self._pool.let_go(self)
-                self._pool.give(units)
-
-    def _drop(self) -> None:
+    def _part(self, end: Callable[[Units], None]) -> None:
+        """Part with the connection, if there is one; called by whoever is inside."""
         units, self._units = self._units, None
         if units is not None:
             self._pool.let_go(self)
-            self._pool.discard(units)
+            end(units)
 
     def close(self) -> None:
         """End it: whoever waits for a notification is told."""
@@ -427,10 +422,7 @@ class Hub:
             self._changed.notify_all()
         if self.inside.acquire(timeout=max(0.0, deadline - time.monotonic())):
             try:
-                units, self._units = self._units, None
-                if units is not None:
-                    self._pool.let_go(self)
-                    self._pool.give(units)
+                self._part(self._pool.give)
             finally:
                 self.inside.release()
         self._tell_listeners()

@@ -74,14 +74,14 @@ class Writers:
             pool.check_open()
             return self._try_begin()
 
-        deadline = time.monotonic() + pool.timeout
-        units = poll(attempt, deadline) if self._line is None else self._line.wait(attempt, deadline)
+        units = self._in_line(attempt, time.monotonic() + pool.timeout)
         refusal, self._refusal = self._refusal, None
         if units is None:
-            raise EngineBusyError(
-                f"{pool.where}: another connection kept the database locked for more than {pool.timeout:g} s"
-            ) from refusal
+            raise self.locked_out() from refusal
         return units
+
+    def _in_line(self, attempt: Callable[[], T | None], deadline: float) -> T | None:
+        return poll(attempt, deadline) if self._line is None else self._line.wait(attempt, deadline)
 
     def wait(self, attempt: Callable[[], T | None]) -> T | None:
         """Call ``attempt`` in this order until it gives something; ``None`` when the lock timeout is over.
@@ -92,9 +92,16 @@ class Writers:
         if not self._mutex.acquire(self._pool.timeout):
             return None
         try:
-            return poll(attempt, deadline) if self._line is None else self._line.wait(attempt, deadline)
+            return self._in_line(attempt, deadline)
         finally:
             self._mutex.release()
+
+    def locked_out(self) -> EngineBusyError:
+        """Return the error for a write lock that didn't come in time (Z-12)."""
+        pool = self._pool
+        return EngineBusyError(
+            f"{pool.where}: another connection kept the database locked for more than {pool.timeout:g} s"
+        )
 
     def commit(self, units: Units) -> None:
         """Commit what ``begin`` began; whatever happens, the connection is back and the lock free afterwards."""

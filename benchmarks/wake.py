@@ -7,8 +7,7 @@ has returned, which is after the commit; this one has been waiting in ``queue.co
 time when it has the handle, claimed. Beside it, in the same run and between the same two processes: a datagram on a Unix
 socket (SQLite), and NOTIFY to a session that does nothing but wait for it (PostgreSQL), from the moment before it is sent:
 that is what telling takes at least. They carry no job, and claim nothing. All clocks are the machine's monotonic one. Then
-nothing happens for a while, and the processor time of this process is
-counted.
+nothing happens for a while, and the processor time of this process is counted.
 """
 
 from __future__ import annotations

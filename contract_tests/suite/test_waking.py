@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from queue import SimpleQueue
 from typing import Any, cast
 
 import pytest
@@ -18,7 +19,7 @@ from contract_tests.clauses import clause
 from contract_tests.fixtures import OpenStore
 from contract_tests.harness import Harness
 from contract_tests.scale import rounds
-from contract_tests.steps import Leave, Peek, claimed, found, leaving
+from contract_tests.steps import Leave, Peek, claimed, eventually, found, leaving
 from contract_tests.together import WAIT
 
 NEVER = 3_600
@@ -180,10 +181,12 @@ def test_no_wake_is_lost_between_threads(live: Queue) -> None:
     count, size = rounds(1_000), 4
     stop = threading.Event()
     taken: list[int] = []
+    news: SimpleQueue[int] = SimpleQueue()
 
     def consume() -> None:
         for handle in live.consume("w", poll_interval=NEVER, stop=stop):
             taken.append(handle.payload)
+            news.put(handle.payload)
             handle.ack()
 
     dice = random.Random()
@@ -191,9 +194,7 @@ def test_no_wake_is_lost_between_threads(live: Queue) -> None:
         running = [threads.submit(consume) for _ in range(size)]
         for turn in range(count):
             live.enqueue(turn)
-            end = time.monotonic() + SOON
-            while len(taken) <= turn and time.monotonic() < end:
-                time.sleep(0.0002)
+            assert turn == news.get(timeout=SOON)
             assert turn + 1 == len(taken)
             time.sleep(dice.uniform(0, 0.001))
         stop.set()
@@ -358,9 +359,7 @@ def test_a_consumer_buries_what_has_lapsed_for_the_last_time(live: Queue, peek: 
     stop = threading.Event()
     with ThreadPoolExecutor(1) as thread:
         looping = thread.submit(lambda: list(live.consume("w", poll_interval=NEVER, stop=stop)))
-        end = time.monotonic() + SOON
-        while found(live, job_id).state is not State.DEAD and time.monotonic() < end:
-            time.sleep(0.01)
+        eventually(lambda: found(live, job_id).state is State.DEAD or None, "the job to be buried", SOON)
         stop.set()
         assert [] == looping.result(SOON)
     assert State.DEAD is found(live, job_id).state

@@ -28,6 +28,7 @@ from alkstore import (
 from alkstore.store import Store
 from tests.postgres.conftest import Opener
 from tests.postgres.door import Door, in_transaction
+from tests.support.joining import work_through
 from tests.support.postgres_server import PostgresServer, private_server
 from tests.support.tcp_proxy import Fate, TcpProxy
 from tests.support.waiting import wait_until
@@ -52,33 +53,6 @@ def connect(database: str) -> Iterator[Callable[..., psycopg.Connection[Any]]]:
 def status(connection: psycopg.Connection[Any]) -> TransactionStatus:
     """Return what the connection is in the middle of."""
     return connection.info.transaction_status
-
-
-def work_through(store: Store, connection: psycopg.Connection[Any]) -> list[object]:
-    """Use whatever reads rows, and return what it gives, but for ids and instants."""
-    queue = store.join(connection).queue("sélect")
-    first, second, third = queue.enqueue_many(
-        [{"é": "\u0000"}, 2, alkstore.Item([3], headers={"h": "ü"}, priority=-1)], max_attempts=2
-    )
-    one, two = queue.claim_batch("wörker", 2)
-    assert two.retry("nö")
-    dead = queue.claim_batch("w", 1)[0]
-    assert dead.fail("Ende ß")
-    job = queue.get_job(first)
-    assert job is not None
-    rebuilt = queue.handle(one.id, one.token)
-    found: list[object] = [
-        (one.payload, one.attempt, one.queue, one.job.worker_id, dead.payload, rebuilt.payload, rebuilt.headers),
-        [(each.state, each.payload, each.headers, each.last_error, each.codec) for each in queue.jobs()],
-        (job.worker_id, job.queue, job.state),
-        (queue.stats().processing, queue.stats().dead),
-    ]
-    assert one.heartbeat(5)
-    assert one.ack()
-    assert queue.cancel(second) != queue.cancel(third)
-    assert 1 == queue.purge("dead")
-    connection.commit()
-    return found
 
 
 # --- who begins and who commits --------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ from alkstore.schema import Migration
 from alkstore.store import Store
 from tests.postgres.conftest import Opener
 from tests.postgres.door import Door
+from tests.support.values import JSON
 
 COLUMNS: LiteralString = (
     "queue, codec, payload, headers, priority, attempts, max_attempts, visibility_timeout, backoff_base, backoff_cap, "
@@ -265,13 +266,6 @@ def test_a_trigger_enqueues_with_the_row_that_it_is_for(store: Store, door: Door
     jobs = store.queue("emails").jobs()
     assert [{"to": "Ada"}, {"to": "Grace"}] == [job.payload for job in jobs]
     assert {timedelta(hours=1)} == {job.run_at - job.created_at for job in jobs}
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(st.characters()), inner, max_size=4),
-    max_leaves=12,
-)
 
 
 def test_whatever_python_spells_is_taken_where_the_front_takes_it(store: Store, door: Door) -> None:

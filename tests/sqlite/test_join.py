@@ -15,6 +15,7 @@ import pytest
 import alkstore
 from alkstore import EngineBusyError, NotSupportedError, StorageFullError, TransactionError, ValidationError
 from tests.sqlite.support import Program, back_door, is_sound, look, pool_of, url_of
+from tests.support.joining import work_through
 from tests.support.waiting import wait_until
 
 WAIT = 60.0
@@ -189,32 +190,6 @@ def ascii_only(data: bytes) -> str:
 def only(cursor: sqlite3.Cursor, row: tuple[Any, ...]) -> dict[str, object]:
     """Make of a row what the library can't read."""
     return {"only": row}
-
-
-def work_through(store: alkstore.Store, connection: sqlite3.Connection) -> list[object]:
-    """Use whatever reads rows, and return what it gives, but for ids and instants."""
-    queue = store.join(connection).queue("sélect")
-    first, second, third = queue.enqueue_many(
-        [{"é": "\u0000"}, 2, alkstore.Item([3], headers={"h": "ü"}, priority=-1)], max_attempts=2
-    )
-    one, two = queue.claim_batch("wörker", 2)
-    assert two.retry("nö")
-    dead = queue.claim_batch("w", 1)[0]
-    assert dead.fail("Ende ß")
-    job = queue.get_job(first)
-    assert job is not None
-    rebuilt = queue.handle(one.id, one.token)
-    found: list[object] = [
-        (one.payload, one.attempt, one.queue, one.job.worker_id, dead.payload, rebuilt.payload, rebuilt.headers),
-        [(each.state, each.payload, each.headers, each.last_error, each.codec) for each in queue.jobs()],
-        (job.worker_id, job.queue, job.state),
-        (queue.stats().processing, queue.stats().dead),
-    ]
-    assert one.ack()
-    assert queue.cancel(second) != queue.cancel(third)
-    assert 1 == queue.purge("dead")
-    connection.commit()
-    return found
 
 
 @pytest.mark.parametrize("text_factory", [str, bytes, bytearray, decoded], ids=lambda kind: kind.__name__)

@@ -32,6 +32,7 @@ from alkstore.store import Store
 from alkstore_sqlite.schema import CODE_VERSION
 from tests.sqlite.conftest import Opener
 from tests.sqlite.support import back_door, look, url_of
+from tests.support.values import JSON
 
 COLUMNS = (
     "queue, codec, payload, headers, priority, attempts, max_attempts, visibility_timeout, backoff_base, backoff_cap, "
@@ -302,13 +303,6 @@ def test_a_trigger_enqueues_with_the_row_that_it_is_for(store: Store, path: Path
     jobs = store.queue("emails").jobs()
     assert [{"to": "Ada"}, {"to": "Grace"}] == [job.payload for job in jobs]
     assert {timedelta(hours=1)} == {job.run_at - job.created_at for job in jobs}
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(st.characters()), inner, max_size=4),
-    max_leaves=12,
-)
 
 
 def test_whatever_python_spells_is_taken_where_the_front_takes_it(store: Store, path: Path) -> None:
