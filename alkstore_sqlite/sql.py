@@ -382,4 +382,4 @@ SCHEMA_CREATE: Final = (
     "only_row INTEGER PRIMARY KEY CHECK (only_row = 1), major INTEGER NOT NULL, minor INTEGER NOT NULL)"
 )
 SCHEMA_READ: Final = "SELECT major, minor FROM alkstore_schema_version"
-SCHEMA_WRITE: Final = "INSERT OR REPLACE INTO alkstore_schema_version (only_row, major, minor) VALUES (1, ?1, ?2)"
+SCHEMA_WRITE: Final = "INSERT OR REPLACE INTO alkstore_schema_version (only_row, major, minor) VALUES (1, ?, ?)"

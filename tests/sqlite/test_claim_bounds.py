@@ -22,41 +22,41 @@ MANY = 1_000_000
 HUNDREDS = max(100_000, rounds(300_000))
 DAY = 86_400_000_000
 
-# The back door: rows by the hundred thousand, in one statement. ?1 is how many, ?2 now.
-NUMBERS = "WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < ?1)"
+# The back door: rows by the hundred thousand, in one statement. :count is how many.
+NUMBERS = "WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < :count)"
 STAMPS = "created_at, visibility_timeout, backoff_base, backoff_cap, codec, headers, payload, max_attempts"
-VALUES = "?2, 60000000, 5, 3600, 'json', '{}', x'31', 5"
+VALUES = ":now, 60000000, 5, 3600, 'json', '{}', x'31', 5"
 READY = (
     f"INSERT INTO alkstore_jobs (queue, phase, priority, run_at, {STAMPS}) "
-    f"{NUMBERS} SELECT 'q', 0, 0, ?2 - n, {VALUES} FROM numbers"
+    f"{NUMBERS} SELECT 'q', 0, 0, :now - n, {VALUES} FROM numbers"
 )
 TOMORROW = (
     f"INSERT INTO alkstore_jobs (queue, phase, next_at, priority, run_at, {STAMPS}) "
-    f"{NUMBERS} SELECT 'q', 1, ?2 + {DAY} + n, 9, ?2 + {DAY} + n, {VALUES} FROM numbers"
+    f"{NUMBERS} SELECT 'q', 1, :now + {DAY} + n, 9, :now + {DAY} + n, {VALUES} FROM numbers"
 )
 TOMORROW_EACH = (
     f"INSERT INTO alkstore_jobs (queue, phase, next_at, priority, run_at, {STAMPS}) "
-    f"{NUMBERS} SELECT 'q', 1, ?2 + {DAY} + n, 1 + n % 100000, ?2 + {DAY} + n, {VALUES} FROM numbers"
+    f"{NUMBERS} SELECT 'q', 1, :now + {DAY} + n, 1 + n % 100000, :now + {DAY} + n, {VALUES} FROM numbers"
 )
 LEASED = (
     f"INSERT INTO alkstore_jobs (queue, phase, next_at, priority, run_at, attempts, token, lease_until, worker_id, {STAMPS}) "
-    f"{NUMBERS} SELECT 'q', 1, ?2 + {DAY} + n, 9, ?2 - n, 1, n, ?2 + {DAY} + n - 1, 'w', {VALUES} FROM numbers"
+    f"{NUMBERS} SELECT 'q', 1, :now + {DAY} + n, 9, :now - n, 1, n, :now + {DAY} + n - 1, 'w', {VALUES} FROM numbers"
 )
 LAST_LEASES = (
     f"INSERT INTO alkstore_jobs (queue, phase, priority, run_at, attempts, token, lease_until, worker_id, {STAMPS}) "
-    f"{NUMBERS} SELECT 'q', 2, 9, ?2 - n, 5, n, ?2 + {DAY} + n, 'w', {VALUES} FROM numbers"
+    f"{NUMBERS} SELECT 'q', 2, 9, :now - n, 5, n, :now + {DAY} + n, 'w', {VALUES} FROM numbers"
 )
 EXPIRED = (
     f"INSERT INTO alkstore_jobs (queue, phase, priority, run_at, expires_at, {STAMPS}) "
-    f"{NUMBERS} SELECT 'q', 3, 9, ?2 - {DAY}, ?2 - n, {VALUES} FROM numbers"
+    f"{NUMBERS} SELECT 'q', 3, 9, :now - {DAY}, :now - n, {VALUES} FROM numbers"
 )
 OTHERS = (
     f"INSERT INTO alkstore_jobs (queue, phase, priority, run_at, {STAMPS}) "
-    f"{NUMBERS} SELECT 'q' || (n % 3), 0, 9, ?2 - n, {VALUES} FROM numbers"
+    f"{NUMBERS} SELECT 'q' || (n % 3), 0, 9, :now - n, {VALUES} FROM numbers"
 )
 DEAD = (
     "INSERT INTO alkstore_dead_jobs (id, queue, priority, run_at, attempts, died_at, last_error, "
-    f"{STAMPS}) {NUMBERS} SELECT 1000000000 + n, 'q', 9, ?2 - n, 5, ?2, 'no', {VALUES} FROM numbers"
+    f"{STAMPS}) {NUMBERS} SELECT 1000000000 + n, 'q', 9, :now - n, 5, :now, 'no', {VALUES} FROM numbers"
 )
 
 
@@ -82,7 +82,7 @@ def steps(store: alkstore.Store, call: Callable[[], object]) -> int:
 def fill(path: Path, statement: str, count: int) -> None:
     with back_door(path) as connection:
         connection.execute("PRAGMA synchronous = OFF")
-        connection.execute(statement, (count, time.time_ns() // 1_000))
+        connection.execute(statement, {"count": count, "now": time.time_ns() // 1_000})
 
 
 def ten_claims(store: alkstore.Store) -> list[int]:
@@ -129,7 +129,7 @@ def test_expired_jobs_are_put_aside_once_and_then_cost_nothing(path: Path, store
     """Those that expire while they are ready are met by the claim: in bounded bites, and never again after that."""
     fill(
         path,
-        READY.replace("phase,", "phase, next_at, expires_at,").replace("0, 0, ?2 - n", "0, ?2, ?2, 9, ?2 - n"),
+        READY.replace("phase,", "phase, next_at, expires_at,").replace("0, 0, :now - n", "0, :now, :now, 9, :now - n"),
         HUNDREDS,
     )
     fill(path, READY, 10)
@@ -193,7 +193,7 @@ def test_each_probe_walks_its_index_and_sorts_nothing(
     with back_door(path) as connection:
         if analyzed:
             connection.execute("ANALYZE")
-        plan = [row[3] for row in connection.execute("EXPLAIN QUERY PLAN " + statement, ("q", 1, 1))]
+        plan = [row[3] for row in connection.execute("EXPLAIN QUERY PLAN " + statement, {"1": "q", "2": 1, "3": 1})]
     assert len(plan) == 1
     assert plan[0].startswith("SEARCH ")
     assert plan[0].replace("COVERING ", "").endswith("USING INDEX " + index)
