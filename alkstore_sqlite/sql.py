@@ -37,7 +37,8 @@ rather than walks.
 **Locks.** Whatever writes runs between BEGIN IMMEDIATE and COMMIT, so that there is one writer at a time and nothing
 here locks rows. Statements that only read see one snapshot each.
 
-Values are always parameters, numbered.
+Values are always parameters, numbered. Tables are named with their schema, as an application's temporary table of the same
+name would come first on its connection; and columns are selected as expressions (``values``).
 
 **The twin.** The sections come in its order, and what is one statement in both has one name. The twin does in one
 statement, for the sake of a round trip and of row locks, what here is a choice followed by an act upon ids: its CLAIM
@@ -57,7 +58,7 @@ BEGIN: Final = "BEGIN IMMEDIATE"
 COMMIT: Final = "COMMIT"
 ROLLBACK: Final = "ROLLBACK"
 # Takes the write lock within a transaction that was begun without: a write, although of nothing.
-LOCK: Final = "UPDATE alkstore_schema_version SET major = major WHERE false"
+LOCK: Final = "UPDATE main.alkstore_schema_version SET major = major WHERE false"
 
 
 # --- the rule ----------------------------------------------------------------------------------------------------
@@ -97,23 +98,34 @@ _IDS: Final = "id IN (SELECT value FROM json_each(?1))"
 
 # --- records -----------------------------------------------------------------------------------------------------
 
+
+def values(columns: LiteralString) -> LiteralString:
+    """Return columns as expressions of the same values.
+
+    An expression has no declared type, and so no converter that an application has registered for one (``joined``).
+    """
+    return "+" + columns.replace(", ", ", +")
+
+
+_BOTH: Final = values(
+    "codec, payload, headers, priority, attempts, max_attempts, created_at, run_at, expires_at, visibility_timeout, "
+    "backoff_base, backoff_cap, retention"
+)
 LIVE_COLUMNS: Final = (
-    "id, queue, CASE WHEN token IS NULL THEN 'pending' ELSE 'processing' END AS state, codec, payload, headers, "
-    "priority, attempts, max_attempts, created_at, run_at, expires_at, visibility_timeout, backoff_base, backoff_cap, "
-    "retention, worker_id, lease_until, token, last_error, NULL AS died_at"
-)
+    "+id, +queue, CASE WHEN token IS NULL THEN 'pending' ELSE 'processing' END AS state, " + _BOTH + ", "
+    "+worker_id, +lease_until, +token, +last_error, NULL AS died_at"
+)  # fmt: skip
 DEAD_COLUMNS: Final = (
-    "id, queue, 'dead' AS state, codec, payload, headers, "
-    "priority, attempts, max_attempts, created_at, run_at, expires_at, visibility_timeout, backoff_base, backoff_cap, "
-    "retention, NULL AS worker_id, NULL AS lease_until, NULL AS token, last_error, died_at"
-)
+    "+id, +queue, 'dead' AS state, " + _BOTH + ", "
+    "NULL AS worker_id, NULL AS lease_until, NULL AS token, +last_error, +died_at"
+)  # fmt: skip
 
 # --- insert (Q-ENQ-1, Q-ENQ-3, O-3) ------------------------------------------------------------------------------
 
 # ?6 is the call's one now. One row per execution: a statement of many rows would save little without a network in
 # between, and could not carry blobs as JSON. The twin takes arrays.
 INSERT: Final = (
-    "INSERT INTO alkstore_jobs (queue, priority, run_at, max_attempts, expires_at, created_at, visibility_timeout, "
+    "INSERT INTO main.alkstore_jobs (queue, priority, run_at, max_attempts, expires_at, created_at, visibility_timeout, "
     "backoff_base, backoff_cap, retention, codec, headers, payload, phase, next_at) "
     "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, "
     + phase_of("?3", "?5", "?6") + ", " + next_of("?3", "?5", "?6") + ")"
@@ -126,15 +138,15 @@ LAST_ID: Final = "SELECT last_insert_rowid()"
 
 # Whether there is anything to ripen, to bury, or to set back after a step of the clock: nearly always nothing.
 CLAIM_PROBE: Final = (
-    "SELECT EXISTS (SELECT 1 FROM alkstore_jobs INDEXED BY alkstore_jobs_timer WHERE queue = ?1 AND next_at <= ?2), "
-    "EXISTS (SELECT 1 FROM alkstore_jobs INDEXED BY alkstore_jobs_last "
+    "SELECT EXISTS (SELECT 1 FROM main.alkstore_jobs INDEXED BY alkstore_jobs_timer WHERE queue = ?1 AND next_at <= ?2), "
+    "EXISTS (SELECT 1 FROM main.alkstore_jobs INDEXED BY alkstore_jobs_last "
     "WHERE queue = ?1 AND phase = 2 AND lease_until < ?2), "
-    "EXISTS (SELECT 1 FROM alkstore_jobs INDEXED BY alkstore_jobs_expired "
+    "EXISTS (SELECT 1 FROM main.alkstore_jobs INDEXED BY alkstore_jobs_expired "
     "WHERE queue = ?1 AND phase = 3 AND expires_at > ?2)"
 )
 
 CLAIM_DUE: Final = (
-    "SELECT id FROM alkstore_jobs INDEXED BY alkstore_jobs_timer WHERE queue = ?1 AND next_at <= ?2 "
+    "SELECT +id FROM main.alkstore_jobs INDEXED BY alkstore_jobs_timer WHERE queue = ?1 AND next_at <= ?2 "
     "ORDER BY next_at LIMIT ?3"
 )
 
@@ -143,80 +155,80 @@ CLAIM_DUE: Final = (
 _DUE_AT: Final = "CASE WHEN lease_until < ?2 THEN ?2 ELSE run_at END"
 
 CLAIM_RIPEN: Final = (
-    "UPDATE alkstore_jobs SET phase = " + phase_of(_DUE_AT, "expires_at", "?2") + ", "
+    "UPDATE main.alkstore_jobs SET phase = " + phase_of(_DUE_AT, "expires_at", "?2") + ", "
     "next_at = " + next_of(_DUE_AT, "expires_at", "?2") + " WHERE " + _IDS
 )  # fmt: skip
 
 # Set aside as expired by a clock that has stepped back since.
 CLAIM_EARLY: Final = (
-    "SELECT id FROM alkstore_jobs INDEXED BY alkstore_jobs_expired WHERE queue = ?1 AND phase = 3 AND expires_at > ?2 "
+    "SELECT +id FROM main.alkstore_jobs INDEXED BY alkstore_jobs_expired WHERE queue = ?1 AND phase = 3 AND expires_at > ?2 "
     "LIMIT ?3"
 )
 
 # A lapsed lease may be valid again by such a clock; budget was left with it, or the phase would not have been 3.
 CLAIM_UNEXPIRE: Final = (
-    "UPDATE alkstore_jobs SET "
+    "UPDATE main.alkstore_jobs SET "
     "phase = CASE WHEN lease_until >= ?2 THEN 1 ELSE " + phase_of(_DUE_AT, "expires_at", "?2") + " END, "
     "next_at = CASE WHEN lease_until >= ?2 THEN lease_until + 1 ELSE " + next_of(_DUE_AT, "expires_at", "?2") + " END "
     "WHERE " + _IDS
 )  # fmt: skip
 
 CLAIM_SPENT: Final = (
-    "SELECT id FROM alkstore_jobs INDEXED BY alkstore_jobs_last WHERE queue = ?1 AND phase = 2 AND lease_until < ?2 "
+    "SELECT +id FROM main.alkstore_jobs INDEXED BY alkstore_jobs_last WHERE queue = ?1 AND phase = 2 AND lease_until < ?2 "
     "ORDER BY lease_until LIMIT ?3"
 )
 
 CLAIM_PICK: Final = (
-    "SELECT id, codec, payload, headers, priority, attempts, max_attempts, created_at, run_at, expires_at, "
-    "visibility_timeout, backoff_base, backoff_cap, retention, last_error "
-    "FROM alkstore_jobs INDEXED BY alkstore_jobs_ready WHERE queue = ?1 AND phase = 0 "
+    "SELECT +id, "
+    + _BOTH
+    + ", +last_error FROM main.alkstore_jobs INDEXED BY alkstore_jobs_ready WHERE queue = ?1 AND phase = 0 "
     "AND CASE WHEN lease_until IS NULL THEN run_at <= ?2 ELSE lease_until < ?2 END AND (expires_at IS NULL OR expires_at > ?2) "
     "ORDER BY priority DESC, run_at, id LIMIT ?3"
 )
 
 # ?2 is the token, ?3 the worker, ?4 now. The twin does pick and take in one statement, for the sake of a round trip.
 CLAIM_TAKE: Final = (
-    "UPDATE alkstore_jobs SET token = ?2, worker_id = ?3, lease_until = ?4 + visibility_timeout, "
+    "UPDATE main.alkstore_jobs SET token = ?2, worker_id = ?3, lease_until = ?4 + visibility_timeout, "
     "attempts = attempts + 1, " + leased("attempts + 1", "?4 + visibility_timeout") + " WHERE id = ?1"
 )  # fmt: skip
 
 # --- one claim (J, Q-8) ------------------------------------------------------------------------------------------
 
-RECALL: Final = "SELECT " + LIVE_COLUMNS + " FROM alkstore_jobs WHERE id = ?2 AND queue = ?1 AND token = ?3"
+RECALL: Final = "SELECT " + LIVE_COLUMNS + " FROM main.alkstore_jobs WHERE id = ?2 AND queue = ?1 AND token = ?3"
 
 # Nothing to lock: the transaction that asks has the write lock. The twin locks the row.
-HOLD: Final = "SELECT 1 FROM alkstore_jobs WHERE id = ?3 AND token = ?4 AND " + _VALID
+HOLD: Final = "SELECT 1 FROM main.alkstore_jobs WHERE id = ?3 AND token = ?4 AND " + _VALID
 
-CONCLUDE: Final = "DELETE FROM alkstore_jobs WHERE id = ?2 AND queue = ?1 AND token = ?3"
+CONCLUDE: Final = "DELETE FROM main.alkstore_jobs WHERE id = ?2 AND queue = ?1 AND token = ?3"
 
 # --- refusals (J-1, Q-2) -----------------------------------------------------------------------------------------
 
 # Which of many references are valid is asked once, and then acted upon by id: nobody writes in between.
 JUDGE: Final = (
-    "SELECT id, token, attempts >= max_attempts FROM alkstore_jobs "
+    "SELECT +id, +token, attempts >= max_attempts FROM main.alkstore_jobs "
     "WHERE " + _VALID + " AND id IN (SELECT value FROM json_each(?3))"
 )  # fmt: skip
 
-ACK_ONE: Final = "DELETE FROM alkstore_jobs WHERE id = ?3 AND token = ?4 AND " + _VALID
-DELETE_LIVE: Final = "DELETE FROM alkstore_jobs WHERE " + _IDS
+ACK_ONE: Final = "DELETE FROM main.alkstore_jobs WHERE id = ?3 AND token = ?4 AND " + _VALID
+DELETE_LIVE: Final = "DELETE FROM main.alkstore_jobs WHERE " + _IDS
 
 # ?3 is the extension, NULL for the job's own visibility timeout.
 EXTEND: Final = (
-    "UPDATE alkstore_jobs SET lease_until = ?2 + coalesce(?3, visibility_timeout), "
+    "UPDATE main.alkstore_jobs SET lease_until = ?2 + coalesce(?3, visibility_timeout), "
     + leased("attempts", "?2 + coalesce(?3, visibility_timeout)")
-    + " WHERE id = ?1 RETURNING lease_until"
+    + " WHERE id = ?1 RETURNING +lease_until"
 )
 
 # ?3 is the delay, ?4 the error.
 RETRY: Final = (
-    "UPDATE alkstore_jobs SET " + _UNCLAIMED + ", run_at = ?2 + ?3, last_error = coalesce(?4, last_error), "
+    "UPDATE main.alkstore_jobs SET " + _UNCLAIMED + ", run_at = ?2 + ?3, last_error = coalesce(?4, last_error), "
     "phase = " + phase_of("?2 + ?3", "expires_at", "?2") + ", "
     "next_at = " + next_of("?2 + ?3", "expires_at", "?2") + " WHERE id = ?1"
 )  # fmt: skip
 
 # ?3 is the delay, NULL to keep run_at. A kept run_at may lie ahead after a clock was set back: the rule sees to it.
 RELEASE: Final = (
-    "UPDATE alkstore_jobs SET " + _UNCLAIMED + ", run_at = coalesce(?2 + ?3, run_at), attempts = attempts - 1, "
+    "UPDATE main.alkstore_jobs SET " + _UNCLAIMED + ", run_at = coalesce(?2 + ?3, run_at), attempts = attempts - 1, "
     "phase = " + phase_of("coalesce(?2 + ?3, run_at)", "expires_at", "?2") + ", "
     "next_at = " + next_of("coalesce(?2 + ?3, run_at)", "expires_at", "?2") + " WHERE id = ?1"
 )  # fmt: skip
@@ -230,51 +242,53 @@ _KEPT: Final = (
 
 # ?2 is the error, ?3 now. Insert and delete are one transaction, always: no crash leaves a job twice, or not at all.
 BURY: Final = (
-    "INSERT INTO alkstore_dead_jobs (" + _KEPT + ", last_error, died_at, purge_at) "
-    "SELECT " + _KEPT + ", ?2, ?3, ?3 + retention FROM alkstore_jobs WHERE " + _IDS
+    "INSERT INTO main.alkstore_dead_jobs (" + _KEPT + ", last_error, died_at, purge_at) "
+    "SELECT " + _KEPT + ", ?2, ?3, ?3 + retention FROM main.alkstore_jobs WHERE " + _IDS
 )  # fmt: skip
 BURY_ONE: Final = (
-    "INSERT INTO alkstore_dead_jobs (" + _KEPT + ", last_error, died_at, purge_at) "
-    "SELECT " + _KEPT + ", ?2, ?3, ?3 + retention FROM alkstore_jobs WHERE id = ?1"
+    "INSERT INTO main.alkstore_dead_jobs (" + _KEPT + ", last_error, died_at, purge_at) "
+    "SELECT " + _KEPT + ", ?2, ?3, ?3 + retention FROM main.alkstore_jobs WHERE id = ?1"
 )  # fmt: skip
-DELETE_ONE: Final = "DELETE FROM alkstore_jobs WHERE id = ?1"
+DELETE_ONE: Final = "DELETE FROM main.alkstore_jobs WHERE id = ?1"
 
-REVIVABLE: Final = "SELECT id FROM alkstore_dead_jobs WHERE " + _IDS + " AND queue = ?2 ORDER BY id"
+REVIVABLE: Final = "SELECT +id FROM main.alkstore_dead_jobs WHERE " + _IDS + " AND queue = ?2 ORDER BY id"
 REVIVE: Final = (
-    "INSERT INTO alkstore_jobs (id, queue, phase, priority, run_at, max_attempts, created_at, visibility_timeout, "
+    "INSERT INTO main.alkstore_jobs (id, queue, phase, priority, run_at, max_attempts, created_at, visibility_timeout, "
     "backoff_base, backoff_cap, retention, codec, headers, last_error, payload) "
     "SELECT id, queue, 0, priority, ?2, max_attempts, created_at, visibility_timeout, "
-    "backoff_base, backoff_cap, retention, codec, headers, last_error, payload FROM alkstore_dead_jobs WHERE " + _IDS
+    "backoff_base, backoff_cap, retention, codec, headers, last_error, payload FROM main.alkstore_dead_jobs WHERE "
+    + _IDS
 )
-DELETE_DEAD: Final = "DELETE FROM alkstore_dead_jobs WHERE " + _IDS
+DELETE_DEAD: Final = "DELETE FROM main.alkstore_dead_jobs WHERE " + _IDS
 
 # --- by id (Q-3, Q-4, Q-6, Q-8) ----------------------------------------------------------------------------------
 
-CANCELLABLE: Final = "SELECT id FROM alkstore_jobs WHERE " + _IDS + " AND queue = ?2 ORDER BY id"
+CANCELLABLE: Final = "SELECT +id FROM main.alkstore_jobs WHERE " + _IDS + " AND queue = ?2 ORDER BY id"
 
 # One statement over both tables: between two, a job could move and be missed.
 GET: Final = (
-    "SELECT " + LIVE_COLUMNS + " FROM alkstore_jobs WHERE id = ?1 AND (?2 IS NULL OR queue = ?2) "
+    "SELECT " + LIVE_COLUMNS + " FROM main.alkstore_jobs WHERE id = ?1 AND (?2 IS NULL OR queue = ?2) "
     "UNION ALL "
-    "SELECT " + DEAD_COLUMNS + " FROM alkstore_dead_jobs WHERE id = ?1 AND (?2 IS NULL OR queue = ?2)"
+    "SELECT " + DEAD_COLUMNS + " FROM main.alkstore_dead_jobs WHERE id = ?1 AND (?2 IS NULL OR queue = ?2)"
 )  # fmt: skip
 
 LIST_PENDING: Final = (
-    "SELECT " + LIVE_COLUMNS + " FROM alkstore_jobs WHERE queue = ?1 AND id > ?2 AND token IS NULL "
+    "SELECT " + LIVE_COLUMNS + " FROM main.alkstore_jobs WHERE queue = ?1 AND id > ?2 AND token IS NULL "
     "ORDER BY id LIMIT ?3"
 )  # fmt: skip
 LIST_PROCESSING: Final = (
-    "SELECT " + LIVE_COLUMNS + " FROM alkstore_jobs WHERE queue = ?1 AND id > ?2 AND token IS NOT NULL "
+    "SELECT " + LIVE_COLUMNS + " FROM main.alkstore_jobs WHERE queue = ?1 AND id > ?2 AND token IS NOT NULL "
     "ORDER BY id LIMIT ?3"
 )  # fmt: skip
 LIST_DEAD: Final = (
-    "SELECT " + DEAD_COLUMNS + " FROM alkstore_dead_jobs WHERE queue = ?1 AND id > ?2 ORDER BY id LIMIT ?3"
+    "SELECT " + DEAD_COLUMNS + " FROM main.alkstore_dead_jobs WHERE queue = ?1 AND id > ?2 ORDER BY id LIMIT ?3"
 )  # fmt: skip
+# Each page by its table's own order, and then merged: a compound can be ordered by what it selects alone.
 LIST_ALL: Final = (
-    "SELECT " + LIVE_COLUMNS + " FROM alkstore_jobs WHERE queue = ?1 AND id > ?2 "
-    "UNION ALL "
-    "SELECT " + DEAD_COLUMNS + " FROM alkstore_dead_jobs WHERE queue = ?1 AND id > ?2 "
-    "ORDER BY id LIMIT ?3"
+    "SELECT * FROM (SELECT " + LIVE_COLUMNS + " FROM main.alkstore_jobs WHERE queue = ?1 AND id > ?2 ORDER BY id LIMIT ?3) "
+    "UNION ALL SELECT * FROM "
+    "(SELECT " + DEAD_COLUMNS + " FROM main.alkstore_dead_jobs WHERE queue = ?1 AND id > ?2 ORDER BY id LIMIT ?3) "
+    "ORDER BY 1 LIMIT ?3"
 )  # fmt: skip
 
 # --- counts (Q-6, Q-8) -------------------------------------------------------------------------------------------
@@ -284,18 +298,18 @@ LIST_ALL: Final = (
 STATS: Final = (
     "SELECT count(*) FILTER (WHERE token IS NULL AND run_at <= ?2), count(*) FILTER (WHERE token IS NULL AND run_at > ?2), "
     "count(*) FILTER (WHERE token IS NOT NULL), "
-    "(SELECT count(*) FROM alkstore_dead_jobs INDEXED BY alkstore_dead_jobs_queue WHERE queue = ?1), "
-    "min(run_at) FILTER (WHERE token IS NULL AND run_at <= ?2) FROM alkstore_jobs WHERE queue = ?1"
+    "(SELECT count(*) FROM main.alkstore_dead_jobs INDEXED BY alkstore_dead_jobs_queue WHERE queue = ?1), "
+    "min(run_at) FILTER (WHERE token IS NULL AND run_at <= ?2) FROM main.alkstore_jobs WHERE queue = ?1"
 )
 
 # W-4. The timer's first entry may be a ready job's expiry: too early does no harm.
 NEXT_DUE: Final = (
-    "SELECT EXISTS (SELECT 1 FROM alkstore_jobs INDEXED BY alkstore_jobs_ready WHERE queue = ?1 AND phase = 0 "
+    "SELECT EXISTS (SELECT 1 FROM main.alkstore_jobs INDEXED BY alkstore_jobs_ready WHERE queue = ?1 AND phase = 0 "
     "AND CASE WHEN lease_until IS NULL THEN run_at <= ?2 ELSE lease_until < ?2 END "
     "AND (expires_at IS NULL OR expires_at > ?2)), "
-    "(SELECT next_at FROM alkstore_jobs INDEXED BY alkstore_jobs_timer "
+    "(SELECT next_at FROM main.alkstore_jobs INDEXED BY alkstore_jobs_timer "
     "WHERE queue = ?1 AND next_at IS NOT NULL ORDER BY next_at LIMIT 1), "
-    "(SELECT lease_until + 1 FROM alkstore_jobs INDEXED BY alkstore_jobs_last "
+    "(SELECT lease_until + 1 FROM main.alkstore_jobs INDEXED BY alkstore_jobs_last "
     "WHERE queue = ?1 AND phase = 2 ORDER BY lease_until LIMIT 1)"
 )
 
@@ -312,58 +326,60 @@ def _names(table: LiteralString, index: LiteralString, condition: LiteralString)
 
 # Every live row is in one of the four partial indexes, whatever its phase.
 QUEUES: Final = (
-    _names("alkstore_jobs", "alkstore_jobs_ready", "phase = 0") + " UNION "
-    + _names("alkstore_jobs", "alkstore_jobs_timer", "next_at IS NOT NULL") + " UNION "
-    + _names("alkstore_jobs", "alkstore_jobs_last", "phase = 2") + " UNION "
-    + _names("alkstore_jobs", "alkstore_jobs_expiry", "expires_at IS NOT NULL") + " UNION "
-    + _names("alkstore_dead_jobs", "alkstore_dead_jobs_queue", "1") + " ORDER BY name"
+    _names("main.alkstore_jobs", "alkstore_jobs_ready", "phase = 0") + " UNION "
+    + _names("main.alkstore_jobs", "alkstore_jobs_timer", "next_at IS NOT NULL") + " UNION "
+    + _names("main.alkstore_jobs", "alkstore_jobs_last", "phase = 2") + " UNION "
+    + _names("main.alkstore_jobs", "alkstore_jobs_expiry", "expires_at IS NOT NULL") + " UNION "
+    + _names("main.alkstore_dead_jobs", "alkstore_dead_jobs_queue", "1") + " ORDER BY name"
 )  # fmt: skip
 
 # --- sweep and purge (Q-5, Q-6, Z-8) -----------------------------------------------------------------------------
 
 SWEEP_EXPIRED: Final = (
-    "SELECT id FROM alkstore_jobs INDEXED BY alkstore_jobs_expiry WHERE queue = ?1 AND expires_at <= ?2 "
+    "SELECT +id FROM main.alkstore_jobs INDEXED BY alkstore_jobs_expiry WHERE queue = ?1 AND expires_at <= ?2 "
     "ORDER BY expires_at LIMIT ?3"
 )
 SWEEP_RETIRED: Final = (
-    "SELECT id FROM alkstore_dead_jobs INDEXED BY alkstore_dead_jobs_purge WHERE queue = ?1 AND purge_at <= ?2 "
+    "SELECT +id FROM main.alkstore_dead_jobs INDEXED BY alkstore_dead_jobs_purge WHERE queue = ?1 AND purge_at <= ?2 "
     "ORDER BY purge_at LIMIT ?3"
 )
 
 # Through the partial indexes, so that other queues' rows aren't walked over at each batch. The arms don't overlap.
 PURGE_PENDING: Final = (
-    "SELECT id FROM alkstore_jobs INDEXED BY alkstore_jobs_ready WHERE queue = ?1 AND phase = 0 AND token IS NULL "
-    "UNION ALL SELECT id FROM alkstore_jobs INDEXED BY alkstore_jobs_timer "
+    "SELECT +id FROM main.alkstore_jobs INDEXED BY alkstore_jobs_ready WHERE queue = ?1 AND phase = 0 AND token IS NULL "
+    "UNION ALL SELECT +id FROM main.alkstore_jobs INDEXED BY alkstore_jobs_timer "
     "WHERE queue = ?1 AND next_at IS NOT NULL AND phase = 1 AND token IS NULL "
-    "UNION ALL SELECT id FROM alkstore_jobs INDEXED BY alkstore_jobs_expiry "
+    "UNION ALL SELECT +id FROM main.alkstore_jobs INDEXED BY alkstore_jobs_expiry "
     "WHERE queue = ?1 AND expires_at IS NOT NULL AND phase = 3 AND token IS NULL LIMIT ?2"
 )
 PURGE_PROCESSING: Final = (
-    "SELECT id FROM alkstore_jobs INDEXED BY alkstore_jobs_last WHERE queue = ?1 AND phase = 2 "
-    "UNION ALL SELECT id FROM alkstore_jobs INDEXED BY alkstore_jobs_timer "
+    "SELECT +id FROM main.alkstore_jobs INDEXED BY alkstore_jobs_last WHERE queue = ?1 AND phase = 2 "
+    "UNION ALL SELECT +id FROM main.alkstore_jobs INDEXED BY alkstore_jobs_timer "
     "WHERE queue = ?1 AND next_at IS NOT NULL AND phase = 1 AND token IS NOT NULL "
-    "UNION ALL SELECT id FROM alkstore_jobs INDEXED BY alkstore_jobs_expiry "
+    "UNION ALL SELECT +id FROM main.alkstore_jobs INDEXED BY alkstore_jobs_expiry "
     "WHERE queue = ?1 AND expires_at IS NOT NULL AND phase = 3 AND token IS NOT NULL "
-    "UNION ALL SELECT id FROM alkstore_jobs INDEXED BY alkstore_jobs_ready "
+    "UNION ALL SELECT +id FROM main.alkstore_jobs INDEXED BY alkstore_jobs_ready "
     "WHERE queue = ?1 AND phase = 0 AND token IS NOT NULL LIMIT ?2"
 )
-PURGE_DEAD: Final = "SELECT id FROM alkstore_dead_jobs INDEXED BY alkstore_dead_jobs_queue WHERE queue = ?1 LIMIT ?2"
+PURGE_DEAD: Final = (
+    "SELECT +id FROM main.alkstore_dead_jobs INDEXED BY alkstore_dead_jobs_queue WHERE queue = ?1 LIMIT ?2"
+)
 
 # --- notifications (W-1, Z-15) ----------------------------------------------------------------------------------
 
-NOTIFY: Final = "INSERT INTO alkstore_notifications (channel, payload, sent_at) VALUES (?1, ?2, ?3)"
+NOTIFY: Final = "INSERT INTO main.alkstore_notifications (channel, payload, sent_at) VALUES (?1, ?2, ?3)"
 # A few of the oldest at a time, more than are sent.
 NOTIFIED_PRUNE: Final = (
-    "DELETE FROM alkstore_notifications WHERE id IN (SELECT id FROM "
-    "(SELECT id, sent_at FROM alkstore_notifications ORDER BY id LIMIT 20) WHERE sent_at < ?1)"
+    "DELETE FROM main.alkstore_notifications WHERE id IN (SELECT id FROM "
+    "(SELECT id, sent_at FROM main.alkstore_notifications ORDER BY id LIMIT 20) WHERE sent_at < ?1)"
 )
 # The last that was sent, also where it is gone by now, the first that is left, and a page: of one moment, or something
 # could be sent or pruned in between.
 NOTIFIED: Final = (
     "SELECT e.last, e.first, n.id, n.channel, n.payload FROM (SELECT "
-    "coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'alkstore_notifications'), 0) AS last, "
-    "(SELECT min(id) FROM alkstore_notifications) AS first) AS e LEFT JOIN ("
-    "SELECT id, channel, payload FROM alkstore_notifications "
+    "coalesce((SELECT seq FROM main.sqlite_sequence WHERE name = 'alkstore_notifications'), 0) AS last, "
+    "(SELECT min(id) FROM main.alkstore_notifications) AS first) AS e LEFT JOIN ("
+    "SELECT id, channel, payload FROM main.alkstore_notifications "
     "WHERE id > ?1 AND channel IN (SELECT value FROM json_each(?2)) ORDER BY id LIMIT ?3) AS n ON true ORDER BY n.id"
 )
 # Changes with every commit of another connection.
@@ -376,10 +392,12 @@ MAIN_FILE: Final = "SELECT CAST(file AS BLOB) FROM pragma_database_list WHERE se
 
 # --- schema (S-2, Z-13) ------------------------------------------------------------------------------------------
 
-SCHEMA_PRESENT: Final = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'alkstore_schema_version'"
+SCHEMA_PRESENT: Final = (
+    "SELECT count(*) FROM main.sqlite_master WHERE type = 'table' AND name = 'alkstore_schema_version'"
+)
 SCHEMA_CREATE: Final = (
-    "CREATE TABLE alkstore_schema_version ("
+    "CREATE TABLE main.alkstore_schema_version ("
     "only_row INTEGER PRIMARY KEY CHECK (only_row = 1), major INTEGER NOT NULL, minor INTEGER NOT NULL)"
 )
-SCHEMA_READ: Final = "SELECT major, minor FROM alkstore_schema_version"
-SCHEMA_WRITE: Final = "INSERT OR REPLACE INTO alkstore_schema_version (only_row, major, minor) VALUES (1, ?, ?)"
+SCHEMA_READ: Final = "SELECT major, minor FROM main.alkstore_schema_version"
+SCHEMA_WRITE: Final = "INSERT OR REPLACE INTO main.alkstore_schema_version (only_row, major, minor) VALUES (1, ?, ?)"
