@@ -44,6 +44,11 @@ class Adapted:
         self._see_through = _known(_NAMES, connection)
         self._adapter = _known(_ADAPTERS, connection) or _ITSELF
 
+    @property
+    def connection(self) -> object:
+        """What the application gave."""
+        return self._connection
+
     def _now(self) -> tuple[Any, Adapter]:
         """Return the framework's object, as it is now, and its adapter."""
         if self._see_through is None:
@@ -117,29 +122,50 @@ def _sqlalchemy_session_begun(session: Any) -> bool:
 
 
 class _Commits:
-    """What is to be called after the commit of a SQLAlchemy session, and forgotten at its rollback."""
+    """What is to be called after the commit of a SQLAlchemy session, by the transaction or savepoint that it lies in.
+
+    Its events tell of savepoints, too: what lies in one that is kept belongs to what is around it from then on, and what
+    lies in one that ends in any other way is forgotten.
+    """
 
     def __init__(self, session: Any) -> None:
         from sqlalchemy import event
 
-        self.callbacks: list[Callable[[], None]] = []
+        self._callbacks: dict[object, list[Callable[[], None]]] = {}
         event.listen(session, "after_commit", self._committed)
-        event.listen(session, "after_rollback", self._rolled_back)
+        event.listen(session, "after_transaction_end", self._ended)
 
-    def _committed(self, _: object) -> None:
-        callbacks, self.callbacks = self.callbacks, []
+    @staticmethod
+    def _innermost(session: Any) -> Any:
+        return session.get_nested_transaction() or session.get_transaction()
+
+    def add(self, session: Any, callback: Callable[[], None]) -> None:
+        """Have it called after the commit."""
+        self._callbacks.setdefault(self._innermost(session), []).append(callback)
+
+    def _committed(self, session: Any) -> None:
+        transaction = self._innermost(session)
+        callbacks = self._callbacks.pop(transaction, [])
+        if transaction.nested:
+            around = transaction.parent
+            while not (around.nested or around.parent is None):  # what a flush begins is neither
+                around = around.parent
+            self._callbacks.setdefault(around, []).extend(callbacks)
+            return
         for callback in callbacks:
             callback()
 
-    def _rolled_back(self, _: object) -> None:
-        self.callbacks.clear()
+    def _ended(self, _: object, transaction: object) -> None:
+        self._callbacks.pop(transaction, None)
 
 
 def _sqlalchemy_session_hook(session: Any, callback: Callable[[], None]) -> bool:
+    if _known(_ADAPTERS, session.get_bind()) is not None:
+        return False  # it is bound to a connection, whose own transaction may be around that of the session
     if "alkstore" not in session.info:
         session.info["alkstore"] = _Commits(session)
     commits: _Commits = session.info["alkstore"]
-    commits.callbacks.append(callback)
+    commits.add(session, callback)
     return True
 
 
@@ -197,6 +223,10 @@ def _django_wrapper(wrapper: Any) -> object:
     return wrapper.connection
 
 
+def _django_begun(wrapper: Any) -> bool:
+    return wrapper.connection is not None
+
+
 def _django_hook(wrapper: Any, callback: Callable[[], None]) -> bool:
     if not wrapper.in_atomic_block:  # Django refuses it where the application manages transactions by hand
         return False
@@ -216,7 +246,7 @@ _ADAPTERS: Final[dict[tuple[str, str], Adapter]] = {
     ("sqlalchemy.orm.session", "Session"): Adapter(
         _sqlalchemy_session, _sqlalchemy_session_begun, _sqlalchemy_session_hook
     ),
-    ("django.db.backends.base.base", "BaseDatabaseWrapper"): Adapter(_django_wrapper, on_commit=_django_hook),
+    ("django.db.backends.base.base", "BaseDatabaseWrapper"): Adapter(_django_wrapper, _django_begun, _django_hook),
 }
 
 _NAMES: Final[dict[tuple[str, str], Callable[[Any], object]]] = {

@@ -815,29 +815,124 @@ def test_the_stores_own_calls_are_refused_by_the_transaction_that_the_session_ha
     assert [1, 2, 3, 4] == payloads(store)
 
 
+@pytest.fixture
+def rung(store: alkstore.Store, monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """What was rung in the store so far, with how many jobs were committed by then."""
+    noted: list[object] = []
+    wakes = cast(Any, store).wakes
+    ring = wakes.ring
+
+    def note(rings: object, **how: Any) -> None:
+        noted.append((rings, len(payloads(store))))
+        ring(rings, **how)
+
+    monkeypatch.setattr(wakes, "ring", note)
+    return noted
+
+
 def test_the_sessions_commit_wakes_those_who_wait_and_its_rollback_does_not(
-    store: alkstore.Store, session: Session
+    store: alkstore.Store, session: Session, rung: list[object]
 ) -> None:
     """Z-14: SQLAlchemy tells of it; nobody polls."""
-    rung: list[object] = []
     with store.queue("q").consume("w", poll_interval=3_600) as consumer, ThreadPoolExecutor(1) as thread:
         waiting = thread.submit(next, consumer)
-        wakes = cast(Any, store).wakes
-        ring = wakes.ring
-
-        def note(rings: object, **how: Any) -> None:
-            rung.append(rings)
-            ring(rings, **how)
-
-        wakes.ring = note
         tx = store.join(session)
         tx.queue("q").enqueue("rolled back")
         session.rollback()
         tx.queue("q").enqueue("work")
         assert [] == rung
         session.commit()
-        assert [{"q": 1}] == rung
+        assert [({"q": 1}, 1)] == rung
         assert "work" == waiting.result(60).payload
         tx.queue("q").enqueue("more")
         session.commit()
-        assert [{"q": 1}, {"q": 1}] == rung
+        assert [({"q": 1}, 1), ({"q": 1}, 2)] == rung
+
+
+def test_a_savepoint_of_the_session_wakes_nobody_before_the_commit(
+    store: alkstore.Store, session: Session, rung: list[object]
+) -> None:
+    """SQLAlchemy tells of savepoints, too: kept, they are the commit's; rolled back, they take nobody's wake along."""
+    queue = store.join(session).queue("q")
+    session.add(Order(id=1))
+    session.flush()
+    with session.begin_nested(), session.begin_nested():
+        queue.enqueue("kept")
+    assert [] == rung
+    session.commit()
+    assert [({"q": 1}, 1)] == rung
+    rung.clear()
+    session.add(Order(id=2))
+    session.flush()
+    queue.enqueue("around")
+    with session.begin_nested() as outer:
+        with session.begin_nested():
+            queue.enqueue_many(["undone with what is around it"] * 3)
+        outer.rollback()
+    with session.begin_nested() as undone:
+        queue.enqueue_many(["undone"] * 5)
+        undone.rollback()
+    assert [] == rung
+    session.commit()
+    assert [({"q": 1}, 2)] == rung
+    rung.clear()
+    session.add(Order(id=3))
+    session.flush()
+    with session.begin_nested():
+        queue.enqueue("rolled back at last")
+    session.rollback()
+    session.add(Order(id=4))
+    session.commit()
+    queue.enqueue("closed")
+    session.close()
+    session.add(Order(id=5))
+    session.commit()
+    assert [] == rung
+
+
+def test_a_job_that_is_enqueued_while_the_session_flushes_wakes_at_the_commit(
+    store: alkstore.Store, session: Session, rung: list[object]
+) -> None:
+    """Within a savepoint or not: what a flush begins for itself is neither."""
+
+    @event.listens_for(session, "after_flush")
+    def enqueue(session: Session, _: object) -> None:
+        store.join(session).queue("q").enqueue(1)
+
+    session.add(Order(id=1))
+    session.flush()
+    with session.begin_nested():
+        session.add(Order(id=2))
+        session.flush()
+    assert [] == rung
+    session.commit()
+    assert [({"q": 1}, 2), ({"q": 1}, 2)] == rung
+
+
+def test_a_savepoint_of_the_librarys_that_is_rolled_back_wakes_nobody(
+    store: alkstore.Store, session: Session, rung: list[object]
+) -> None:
+    tx = store.join(session)
+    session.add(Order(id=1))
+    session.flush()
+    with pytest.raises(ZeroDivisionError), tx.transaction() as inner:
+        inner.queue("q").enqueue("undone")
+        _ = 1 // 0
+    session.commit()
+    assert [] == rung
+
+
+@pytest.mark.parametrize("mode", ["conditional_savepoint", "create_savepoint", "rollback_only", "control_fully"])
+def test_a_session_on_a_connection_whose_transaction_goes_on_wakes_nobody(
+    store: alkstore.Store, engine: sqlalchemy.Engine, rung: list[object], mode: Any
+) -> None:
+    """Its commit may be a savepoint's release, or nothing at all: those who wait look for themselves, then."""
+    with engine.connect() as connection, connection.begin() as around:
+        connection.execute(sqlalchemy.insert(Order).values(id=1))
+        with Session(connection, join_transaction_mode=mode) as session:
+            store.join(session).queue("q").enqueue(1)
+            session.commit()
+        assert [] == rung
+        if around.is_active:
+            around.rollback()
+    assert [] == rung
