@@ -248,7 +248,10 @@ class JoinedConnection(OpenConnection, Protocol):
 
     @property
     def in_transaction(self) -> bool:
-        """Whether a transaction is open on it now; known without a round trip."""
+        """Whether a transaction is open on it now, also an aborted one; known without a round trip.
+
+        None is open on a connection that is closed.
+        """
         ...
 
     @property

@@ -25,11 +25,11 @@ from alkstore.errors import (
     TransactionError,
     ValidationError,
 )
-from alkstore.handle import JobHandle
+from alkstore.handle import Claim, JobHandle
 from alkstore.listening import check_notification
 from alkstore.options import QueueFields, QueueOptions
 from alkstore.queue import Queue
-from alkstore.session import TransactionSession
+from alkstore.session import Home, TransactionClaim, TransactionSession
 from alkstore.wakes import Rings
 
 if TYPE_CHECKING:
@@ -262,6 +262,10 @@ class Root(Frame):
                 rings.add(queue, count)
         self._rings.clear()
         return rings
+
+    def home_of(self, claim: Claim, frame: Frame) -> Home:  # noqa: ARG002 - a joined connection's asks for it
+        """Return where a claim belongs that was made in it, or in the savepoint given."""
+        return TransactionClaim(frame)
 
     def savepoint_name(self) -> str:
         """Return a name that no savepoint here had before."""

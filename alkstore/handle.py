@@ -17,7 +17,7 @@ from alkstore.clock import SECOND, Duration, Micros, duration, to_datetime
 from alkstore.codec import decode_headers
 from alkstore.errors import ClaimLostError, StoreClosedError, TransactionError, ValidationError
 from alkstore.records import BuryRef, ClaimRef, Job, JobRow, ReleaseRef, RetryRef
-from alkstore.session import Session, TransactionSession
+from alkstore.session import Home, Session, TransactionSession
 from alkstore.texts import EXHAUSTED, FAILED, error_text
 
 if TYPE_CHECKING:
@@ -68,12 +68,12 @@ class Claim:
 
 
 class JobHandle(protocols.JobHandle):
-    """One claim of one job, in a session."""
+    """One claim of one job, where it belongs."""
 
-    __slots__ = ("_claim", "_entered_in", "_inside", "_session")
+    __slots__ = ("_claim", "_entered_in", "_home", "_inside")
 
-    def __init__(self, session: Session, claim: Claim) -> None:
-        self._session = session
+    def __init__(self, home: Home, claim: Claim) -> None:
+        self._home = home
         self._claim = claim
         self._inside: Transaction | None = None
         self._entered_in = 0  # the process that entered the block
@@ -87,7 +87,7 @@ class JobHandle(protocols.JobHandle):
         return JobHandle(session, self._claim)
 
     def _check_store(self, session: Session) -> None:
-        if session.store is not self._session.store:
+        if session.store is not self._home.store:
             raise ValidationError("the handle belongs to another store")
 
     @property
@@ -126,7 +126,7 @@ class JobHandle(protocols.JobHandle):
     def payload(self) -> Any:
         """The decoded payload."""
         row = self._row()
-        return self._session.store.codecs.decode(row.codec, row.payload)
+        return self._home.store.codecs.decode(row.codec, row.payload)
 
     @property
     def raw(self) -> bytes:
@@ -155,7 +155,7 @@ class JobHandle(protocols.JobHandle):
     @property
     def job(self) -> Job:
         """The record as claimed."""
-        return Job.from_row(self._row(), self._session.store.codecs.decode)
+        return Job.from_row(self._row(), self._home.store.codecs.decode)
 
     def _row(self) -> JobRow:
         row = self._recall()
@@ -166,32 +166,31 @@ class JobHandle(protocols.JobHandle):
     def _recall(self) -> JobRow | None:
         claim = self._claim
         if claim.row is None:
-            session = self._now()
-            session.store.check_open()
-            claim.row = session.executor().recall(claim.queue, claim.ref)
+            self._home.store.check_open()
+            claim.row = self._now().executor().recall(claim.queue, claim.ref)
         return claim.row
 
     def _now(self) -> Session:
         # Inside handle.transaction() the handle is bound to it, but only for the thread it belongs to: a heartbeat from
         # another thread goes its own way, and waits for the row like anybody else.
         inside = self._inside
-        return self._session if inside is None or not inside.of_this_thread else TransactionSession(inside)
+        return self._home.now() if inside is None or not inside.of_this_thread else TransactionSession(inside)
 
     # --- what it does --------------------------------------------------------------------------------------------
 
     def ack(self) -> bool:
         """Delete the job."""
-        session, claim = self._now(), self._claim
-        store = session.store
+        store, claim = self._home.store, self._claim
         store.check_open()
+        session = self._now()
         return self._settle(session, session.executor().ack(claim.queue, [claim.ref], store.now()))
 
     def heartbeat(self, extend: Duration | None = None) -> bool:
         """Set the deadline anew."""
-        session, claim = self._now(), self._claim
-        store = session.store
+        store, claim = self._home.store, self._claim
         store.check_open()
         extension = None if extend is None else duration(extend, "extend", positive=True)
+        session = self._now()
         moved = session.executor().extend(claim.queue, [claim.ref], extension, store.now())
         if self.id not in moved:
             return False
@@ -200,12 +199,13 @@ class JobHandle(protocols.JobHandle):
 
     def retry(self, error: str | BaseException | None = None, delay: Duration | None = None) -> bool:
         """Give the job back for a later attempt, or bury it."""
-        session, claim = self._now(), self._claim
-        store = session.store
+        store, claim = self._home.store, self._claim
         store.check_open()
         text = error_text(error)
-        if delay is not None:
-            wait = duration(delay, "delay")
+        asked = None if delay is None else duration(delay, "delay")
+        session = self._now()
+        if asked is not None:
+            wait = asked
         else:
             executor = session.executor()  # a rebuilt handle asks the database for the attempt that the curve needs
             row = claim.row or executor.recall(claim.queue, claim.ref)
@@ -220,20 +220,20 @@ class JobHandle(protocols.JobHandle):
 
     def fail(self, error: str | BaseException | None = None) -> bool:
         """Move the job to the dead table."""
-        session, claim = self._now(), self._claim
-        store = session.store
+        store, claim = self._home.store, self._claim
         store.check_open()
         text = error_text(error)
         ref = BuryRef(self.id, claim.token, FAILED if text is None else text)
+        session = self._now()
         return self._settle(session, session.executor().bury(claim.queue, [ref], store.now()))
 
     def release(self, delay: Duration | None = None) -> bool:
         """Give the job back as if never claimed."""
-        session, claim = self._now(), self._claim
-        store = session.store
+        store, claim = self._home.store, self._claim
         store.check_open()
         wait = None if delay is None else duration(delay, "delay")
         ref = ReleaseRef(self.id, claim.token, wait)
+        session = self._now()
         released = self._settle(session, session.executor().release(claim.queue, [ref], store.now()))
         if released:
             session.ring(claim.queue, 0 if wait else 1)
@@ -253,7 +253,7 @@ class JobHandle(protocols.JobHandle):
 
     def __enter__(self) -> Self:
         """Begin work that is acked when the block ends well."""
-        self._now().store.check_open()
+        self._home.store.check_open()
         self._entered_in = os.getpid()
         return self
 
@@ -286,8 +286,8 @@ class JobHandle(protocols.JobHandle):
 
     def begin_inside(self) -> Transaction:
         """Begin a transaction, hold the claim in it, and bind the handle to it (J-10)."""
-        store = self._session.store
-        if self._session.frame is not None:
+        store = self._home.store
+        if self._home.now().frame is not None:
             # The claim isn't committed: a transaction of the store's own would not see it, or would wait for it.
             raise TransactionError(
                 "the handle is bound to an open transaction or a joined connection: work there, and ack in it"

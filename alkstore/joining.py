@@ -11,8 +11,10 @@ from alkstore.adapters import Adapted
 from alkstore.engine import JoinedConnection, Joining, OpenConnection
 from alkstore.errors import AlkstoreError, TransactionError
 from alkstore.frames import Frame, Root
+from alkstore.session import AutoSession, Session, TransactionSession
 
 if TYPE_CHECKING:
+    from alkstore.handle import Claim
     from alkstore.store import Store
 
 Wake: TypeAlias = Literal["poll", "notify"]
@@ -33,7 +35,7 @@ class Joined(Root):
     def __init__(self, store: Store, engine: Joining, connection: object, wake: Wake) -> None:
         """Look at the connection; raises what ``Joining.join`` does."""
         super().__init__(store)
-        self._wake = wake
+        self._wake: Wake = wake
         self._engine = engine
         self._adapted = Adapted(connection)
         self._driver: object = None
@@ -70,6 +72,24 @@ class Joined(Root):
         return inner.usable and inner.in_transaction
 
     @property
+    def has_ended(self) -> bool:
+        """Whether no transaction is open on the connection, for certain; asked in its own thread."""
+        if not self._adapted.begun:
+            return True
+        try:
+            return not self._look().in_transaction
+        except AlkstoreError:
+            return False  # the framework says what stands in the way as soon as it is used
+
+    def again(self) -> Joined:
+        """Return the same connection, joined anew by this thread."""
+        return Joined(self._store, self._engine, self._adapted.connection, self._wake)
+
+    def home_of(self, claim: Claim, frame: Frame) -> JoinedClaim | AutoSession:
+        """Return where a claim belongs: with the connection, until the application has committed it."""
+        return JoinedClaim(claim, self, frame) if self.keeps else self._store.auto_session
+
+    @property
     def keeps(self) -> bool:
         """Whether what is done now is the application's to commit."""
         inner = self._inner
@@ -97,8 +117,11 @@ class Joined(Root):
         """
         store = self._store
 
+        frame = self._savepoint()
+
         def ring() -> None:
-            store.wakes.ring({} if queue is None else {queue: count}, notified=queue is None)
+            if frame is None or not frame.undone:
+                store.wakes.ring({} if queue is None else {queue: count}, notified=queue is None)
 
         if not self.keeps:
             ring()
@@ -135,3 +158,46 @@ class Joined(Root):
             self._over = True
             if self.of_this_thread:
                 self._store.set_open_transaction(self._before)
+
+
+class JoinedClaim:
+    """With the application's transaction until the claim is committed, each operation by itself afterwards (Z-4).
+
+    The application ends its transaction without a word to the library, and may have begun another since. So the database is
+    asked: a claim that the store's own connections see is committed; one that they don't see, while a transaction is open, is
+    that transaction's, or else there is none any more, and every operation is refused by its token there as well.
+    """
+
+    __slots__ = ("_claim", "_frame", "_joined", "_store")
+
+    def __init__(self, claim: Claim, joined: Joined, frame: Frame) -> None:
+        self._store = joined.store
+        self._claim = claim
+        self._joined: Joined | None = joined
+        self._frame = frame
+
+    @property
+    def store(self) -> Store:
+        """The store that operations run in."""
+        return self._store
+
+    def now(self) -> Session:
+        """Return the session of the application's transaction, or the store's own once the claim is committed."""
+        joined = self._joined
+        if joined is None:
+            return self._store.auto_session
+        mine = joined.of_this_thread
+        if (mine and joined.has_ended) or self._is_committed():
+            self._joined = None
+            return self._store.auto_session
+        living = self._frame.living
+        if living is None and mine:
+            living = joined.again()  # its block was left, which ends nothing
+        if living is None:
+            raise TransactionError(
+                "the claim is not committed, and the transaction belongs to the thread that began it"
+            )
+        return TransactionSession(living)
+
+    def _is_committed(self) -> bool:
+        return self._store.auto_executor().recall(self._claim.queue, self._claim.ref) is not None

@@ -152,9 +152,9 @@ class Queue(protocols.Queue):
             batch = executor.claim(name, worker, count, EXHAUSTED, BURY_PER_CLAIM, RIPEN_PER_UNIT, store.now())
             if not batch.again:
                 break
-        claims = session.for_claims()
         store.wakes.waiters.claimed(name, len(batch.rows))
-        return [JobHandle(claims, _claim_of(row)) for row in batch.rows]
+        claims = [_claim_of(row) for row in batch.rows]
+        return [JobHandle(session.for_claim(claim), claim) for claim in claims]
 
     def wait(self, timeout: Duration | None = None) -> bool:
         """Wait until a claim is worth trying, and say whether it is."""
@@ -206,7 +206,7 @@ class Queue(protocols.Queue):
         checked = _check_id(job_id, "job_id")
         if isinstance(token, bool) or not isinstance(cast(object, token), int):
             raise ValidationError(f"token must be an int, not {type(token).__name__}")
-        return JobHandle(self._session.for_claims(), Claim(self._name, _fit(checked), _fit(token)))
+        return JobHandle(self._session, Claim(self._name, _fit(checked), _fit(token)))
 
     def ack_batch(self, handles_or_ids: Iterable[protocols.JobHandle | int]) -> int:
         """Ack many at once and return how many."""

@@ -14,16 +14,25 @@ from alkstore.errors import TransactionError
 
 if TYPE_CHECKING:
     from alkstore.frames import Frame
+    from alkstore.handle import Claim
     from alkstore.store import Store
 
 
-class Session(Protocol):
-    """Where operations run."""
+class Home(Protocol):
+    """Where the operations of one claim run, which may be another session each time."""
 
     @property
     def store(self) -> Store:
         """The store that they run in."""
         ...
+
+    def now(self) -> Session:
+        """Return the session of the next operation; may ask the database, and raise what that does."""
+        ...
+
+
+class Session(Home, Protocol):
+    """Where operations run."""
 
     @property
     def frame(self) -> Frame | None:
@@ -34,8 +43,8 @@ class Session(Protocol):
         """Return the operations, or raise ``StoreClosedError`` or ``TransactionError``."""
         ...
 
-    def for_claims(self) -> Session:
-        """Return the session of the handles that are claimed here."""
+    def for_claim(self, claim: Claim) -> Home:
+        """Return where the handle of a claim belongs that was made here just now."""
         ...
 
     def ring(self, queue: str, count: int) -> None:
@@ -74,7 +83,11 @@ class AutoSession:
             )
         return self._store.auto_executor()
 
-    def for_claims(self) -> Session:
+    def now(self) -> Session:
+        """Return itself."""
+        return self
+
+    def for_claim(self, claim: Claim) -> Home:  # noqa: ARG002 - all are alike here
         """Return itself."""
         return self
 
@@ -105,16 +118,20 @@ class TransactionSession:
         """Return the operations within the transaction; raise ``TransactionError`` where it can't be used."""
         return self._transaction.executor()
 
-    def for_claims(self) -> Session:
-        """Return a session that outlives the transaction: its claims are ordinary after the commit (Z-4)."""
-        return ClaimSession(self._transaction)
+    def now(self) -> Session:
+        """Return itself."""
+        return self
+
+    def for_claim(self, claim: Claim) -> Home:
+        """Return what outlives the transaction: its claims are ordinary after the commit (Z-4)."""
+        return self._transaction.root.home_of(claim, self._transaction)
 
     def ring(self, queue: str, count: int) -> None:
         """Tell after the commit."""
         self._transaction.root.note_ring(queue, count)
 
 
-class ClaimSession:
+class TransactionClaim:
     """Within the transaction of the claim while that lasts, each by itself afterwards (Z-4).
 
     After a rollback the claim's token is in no row, so every operation is refused by the same rule as a lost claim.
@@ -130,23 +147,7 @@ class ClaimSession:
         """The store that operations run in."""
         return self._transaction.store
 
-    @property
-    def frame(self) -> Frame | None:
-        """What a change made now would be undone with."""
-        return self._now().frame
-
-    def executor(self) -> Executor:
-        """Return the operations of the transaction, or of the store once it is over."""
-        return self._now().executor()
-
-    def for_claims(self) -> Session:
-        """Return itself."""
-        return self
-
-    def ring(self, queue: str, count: int) -> None:
-        """Tell when what it runs in is committed."""
-        self._now().ring(queue, count)
-
-    def _now(self) -> Session:
+    def now(self) -> Session:
+        """Return the session of the transaction, or the store's own once that is over."""
         living = self._transaction.living
         return self._transaction.store.auto_session if living is None else TransactionSession(living)

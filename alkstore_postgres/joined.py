@@ -29,7 +29,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import TupleRow, tuple_row
 
 from alkstore.engine import JoinedConnection
-from alkstore.errors import TransactionError, ValidationError
+from alkstore.errors import AlkstoreError, EngineBusyError, TransactionError, ValidationError
 from alkstore_postgres import sql
 from alkstore_postgres.errors import Sent, is_lost, translate
 from alkstore_postgres.executor import PostgresExecutor
@@ -48,6 +48,27 @@ class _Cursor(psycopg.Cursor[TupleRow]):
         super().__init__(connection, row_factory=tuple_row)
         self._adapters = AdaptersMap(psycopg.adapters)
         self.format = pq.Format.BINARY
+
+
+def _check_free(connection: psycopg.Connection[Any], patience: float) -> None:
+    """Wait until no statement runs on the connection; raise ``EngineBusyError`` after so many seconds.
+
+    While rows are being streamed or copied, the driver keeps its lock until that is done: to wait for it in the thread that does
+    it would be for ever.
+    """
+    if connection.pgconn.transaction_status != TransactionStatus.ACTIVE:
+        return
+    if not connection.lock.acquire(timeout=patience):
+        raise EngineBusyError(
+            f"the connection was in the middle of a statement for {patience:g} s: finish the COPY or the stream() first "
+            f"(the option is lock_timeout)"
+        )
+    connection.lock.release()
+
+
+def _check_encoding(connection: psycopg.Connection[Any], error: type[AlkstoreError]) -> None:
+    if connection.info.encoding != "utf-8":
+        raise error(f"connection must have client_encoding UTF8, and has {connection.info.encoding}")
 
 
 class PostgresJoined(JoinedConnection):
@@ -74,7 +95,8 @@ class PostgresJoined(JoinedConnection):
     @property
     def in_transaction(self) -> bool:
         """Whether a transaction is open on it."""
-        return self._connection.pgconn.transaction_status != TransactionStatus.IDLE
+        status = TransactionStatus(self._connection.pgconn.transaction_status)
+        return status not in (TransactionStatus.IDLE, TransactionStatus.UNKNOWN)
 
     @property
     def auto_commits(self) -> bool:
@@ -97,6 +119,7 @@ class PostgresJoined(JoinedConnection):
         return self._run(statement, parameters, Sent.DECISIVE if self.auto_commits else Sent.HARMLESS)
 
     def _run(self, statement: LiteralString, parameters: Parameters, sent: Sent) -> Rows:
+        self._check()
         try:
             self._cursor.execute(self._statements[statement], parameters, prepare=False)
             return self._cursor.fetchall()
@@ -162,10 +185,16 @@ class PostgresJoined(JoinedConnection):
         self._control(composing.SQL("RELEASE SAVEPOINT {}").format(known))
 
     def _control(self, statement: composing.Composed) -> None:
+        self._check()
         try:
             self._cursor.execute(statement, prepare=False)
         except psycopg.Error as exc:
             raise self._failed(exc, Sent.HARMLESS) from exc
+
+    def _check(self) -> None:
+        """Raise where the application has it in a state in which nothing should be sent."""
+        _check_free(self._connection, self._pool.patience)
+        _check_encoding(self._connection, TransactionError)  # as it was when it was joined
 
     def _failed(self, exc: psycopg.Error, sent: Sent) -> Exception:
         return translate(exc, sent, lost=is_lost(exc, self._connection))
@@ -193,8 +222,8 @@ class Doorkeeper:
             raise ValidationError("connection must be open, and it is closed")
         if known.pgconn.pipeline_status != pq.PipelineStatus.OFF:
             raise ValidationError("connection must not be in pipeline mode: operations need their answers at once")
-        if known.info.encoding != "utf-8":
-            raise ValidationError(f"connection must have client_encoding UTF8, and has {known.info.encoding}")
+        _check_encoding(known, ValidationError)
+        _check_free(known, self._pool.patience)
         if known.pgconn.transaction_status == TransactionStatus.INERROR:
             raise TransactionError("the database has aborted the connection's transaction: roll it back first")
         if known not in self._admitted:

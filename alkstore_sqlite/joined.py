@@ -34,7 +34,9 @@ T = TypeVar("T")
 
 _LEGACY: Final = -1  # sqlite3.LEGACY_TRANSACTION_CONTROL, which came with Python 3.12
 _SAVEPOINT: Final = "alkstore_operation"
-_TEXTS: Final = frozenset({"name", "queue", "state", "codec", "headers", "worker_id", "last_error"})
+_TEXTS: Final = frozenset({"name", "+queue", "state", "+codec", "+headers", "+worker_id", "+last_error"})
+"""The columns that hold texts, as ``sql`` calls them."""
+
 _SAMPLE: Final = "\u00e9A"
 
 _STALE: Final = (
@@ -120,6 +122,8 @@ class JoinedSqlite(Operations):
         path = pool.location.path or ""  # a store in memory doesn't declare that it can join
         try:
             main = os.fsdecode(self._cursor().execute(sql.MAIN_FILE).fetchone()[0])
+        except sqlite3.ProgrammingError as exc:  # it is another thread's
+            raise TransactionError(f"the connection can't be used here and now: {exc}") from exc
         except sqlite3.Error as exc:
             raise pool.failure(exc) from exc
         try:
@@ -148,13 +152,16 @@ class JoinedSqlite(Operations):
     @property
     def in_transaction(self) -> bool:
         """Whether a transaction is open on it."""
-        return self._connection.in_transaction
+        try:
+            return self._connection.in_transaction
+        except sqlite3.ProgrammingError:  # it is closed
+            return False
 
     @property
     def auto_commits(self) -> bool:
         """Whether none is open, and the driver opens none by itself."""
         connection = self._connection
-        if connection.in_transaction:
+        if self.in_transaction or not self.usable:
             return False
         control: object = getattr(connection, "autocommit", _LEGACY)  # since Python 3.12: True, False, or as before
         return connection.isolation_level is None if control == _LEGACY else bool(control)
@@ -180,7 +187,7 @@ class JoinedSqlite(Operations):
     @contextmanager
     def atomic(self) -> Generator[None]:
         """Within an open transaction a savepoint, else a transaction, which is left open where the driver would."""
-        auto, within = self.auto_commits, self._connection.in_transaction
+        auto, within = self.auto_commits, self.in_transaction
         if within:
             self._take_lock(sql.LOCK)
             self.savepoint(_SAVEPOINT)
@@ -222,8 +229,8 @@ class JoinedSqlite(Operations):
 
     def _undo(self, *, within: bool) -> None:
         """Undo what ``atomic`` has begun; the exception on its way up says why."""
-        if not self.usable or not self._connection.in_transaction:
-            return  # SQLite has rolled back by itself
+        if not self.in_transaction:
+            return  # SQLite has rolled back by itself, or the application has ended it
         try:
             if within:
                 self.rollback_to_savepoint(_SAVEPOINT)
@@ -243,7 +250,7 @@ class JoinedSqlite(Operations):
 
     def savepoint(self, name: str) -> None:
         """Set a savepoint; with no transaction open, begin one first, as the driver would for a statement."""
-        if not self._connection.in_transaction:
+        if not self.in_transaction:
             self._take_lock(sql.BEGIN)
         self._command("SAVEPOINT " + name)
 
@@ -257,7 +264,7 @@ class JoinedSqlite(Operations):
         self._command("RELEASE " + name)
 
     def _command(self, text: str) -> None:
-        if not self._connection.in_transaction:
+        if not self.in_transaction:
             raise TransactionError("the application's transaction has ended, by itself or by a statement")
         self._translated(lambda: self._cursor().execute(text))
 

@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from alkstore import PayloadError, State, StoreClosedError, TransactionError, ValidationError
-from alkstore.protocols import Queue, Store, Transaction
+from alkstore.protocols import JobHandle, Queue, Store, Transaction
 from contract_tests.clauses import clause
 from contract_tests.fixtures import Connect, OpenStore
 from contract_tests.harness import Connection
@@ -261,8 +261,106 @@ def test_a_claim_is_the_applications_to_commit(
     connection.commit()
     assert State.PROCESSING is found(queue, job_id).state
     assert handle.ack()
+    assert [] == peek()
+
+
+@clause("T-3", "T-4")
+@pytest.mark.parametrize("entered", [False, True])
+def test_until_the_application_commits_a_claim_is_worked_with_in_its_transaction(
+    entered: bool, store: Store, connection: Connection, queue: Queue, peek: Peek
+) -> None:
+    """Also where the block has been left meanwhile: that ended nothing."""
+    job_id = queue.enqueue("work")
+
+    def claim() -> JobHandle:
+        if not entered:
+            return claimed(store.join(connection).queue(queue.name))
+        with store.join(connection) as tx:
+            return claimed(tx.queue(queue.name))
+
+    handle = claim()
+    assert handle.heartbeat()
+    assert handle.ack()
+    assert 1 == len(peek())
+    connection.rollback()
+    assert 0 == found(queue, job_id).attempts
+    assert False is handle.ack()
+    assert claim().ack()
     assert 1 == len(peek())
     connection.commit()
+    assert [] == peek()
+
+
+@clause("T-3", "Z-4", "J-10", needs="sql")
+def test_after_the_applications_commit_a_claim_is_like_any_other(
+    joined: Transaction, connection: Connection, connect: Connect, store: Store, table: str, queue: Queue, peek: Peek
+) -> None:
+    """Whatever the connection does by then: none of it is in the handle's way, and none of it undoes what the handle did."""
+    within = joined.queue(queue.name)
+    queue.enqueue_many(["acked", "in a block", "in a transaction", "released", "by another thread"])
+    handles = within.claim_batch("worker-1", 4)
+    connection.commit()
+    for handle in handles[:3]:
+        assert [] == numbers(joined, table)  # where the driver begins a transaction for it, one is open
+        match handle.payload:
+            case "acked":
+                assert handle.ack()
+            case "in a block":
+                with handle:
+                    pass
+            case _:
+                with handle.transaction() as tx:
+                    tx.execute(f"INSERT INTO {table} VALUES (7)")
+                connection.rollback()
+                assert [7] == numbers(joined, table)
+        connection.rollback()
+        if handle.payload == "in a transaction":
+            joined.execute(f"DELETE FROM {table}")
+            connection.commit()
+    another = connect()
+    last = claimed(store.join(another).queue(queue.name))
+    with ThreadPoolExecutor(1) as thread:
+        with pytest.raises(TransactionError, match="thread"):
+            thread.submit(last.heartbeat).result(WAIT)
+        another.commit()
+        assert thread.submit(last.heartbeat).result(WAIT)
+        another.close()
+        assert thread.submit(last.ack).result(WAIT)
+    assert handles[3].release()
+    assert ["released"] == [job.payload for job in queue.jobs()]
+    assert 1 == len(peek())
+
+
+@clause("T-3", "T-4", "Z-4")
+def test_a_claim_of_a_savepoint_that_was_rolled_back_never_happened(
+    joined: Transaction, connection: Connection, queue: Queue
+) -> None:
+    """Within the transaction and after its commit, everything is refused."""
+    job_id = queue.enqueue("work")
+    handles: list[JobHandle] = []
+    with leaving(), joined.transaction() as inner:
+        handles.append(claimed(inner.queue(queue.name)))
+        raise Leave
+    assert False is handles[0].heartbeat()
+    connection.commit()
+    assert False is handles[0].ack()
+    assert 0 == found(queue, job_id).attempts
+
+
+@clause("T-3", "T-4", "Z-4")
+def test_of_a_batch_each_claim_is_judged_for_itself(
+    joined: Transaction, connection: Connection, queue: Queue, peek: Peek
+) -> None:
+    """Acks before the commit, after it, and while another transaction is open."""
+    queue.enqueue_many(range(3))
+    handles = joined.queue(queue.name).claim_batch("worker-1", 3)
+    assert handles[0].ack()
+    connection.commit()
+    assert handles[1].ack()
+    assert 1 == len(peek())
+    assert 1 == len(joined.queue(queue.name).jobs())
+    assert handles[2].ack()
+    connection.rollback()
     assert [] == peek()
 
 
@@ -324,7 +422,8 @@ def test_in_auto_commit_mode_each_operation_is_committed_at_once(auto: Transacti
     assert 1 + CHUNKED == len(peek())
     handle = claimed(within)
     assert State.PROCESSING is found(queue, handle.id).state
-    assert handle.ack()
+    with handle.transaction():
+        pass
     assert CHUNKED == len(peek())
     assert CHUNKED == within.purge(State.PENDING)
 

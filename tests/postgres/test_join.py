@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from decimal import Decimal
 from typing import Any
@@ -282,6 +283,61 @@ def test_connections_that_cannot_work_are_refused(
     with pytest.raises(ValidationError, match="client_encoding UTF8"):
         store.join(connect(client_encoding="latin1"))
     assert TransactionStatus.IDLE is status(connection)
+
+
+def test_an_encoding_that_is_changed_later_is_refused_and_changed_back_is_not(
+    store: Store, connect: Callable[..., psycopg.Connection[Any]]
+) -> None:
+    connection = connect(autocommit=True)
+    queue = store.join(connection).queue("q")
+    connection.execute("SET client_encoding TO latin1")
+    with pytest.raises(TransactionError, match="client_encoding UTF8"):
+        queue.enqueue("\u20ac", headers={"a": "\u20ac"})
+    connection.execute("SET client_encoding TO utf8")
+    queue.enqueue("\u20ac", headers={"a": "\u20ac"})
+    assert "\u20ac" == store.queue("q").jobs()[0].payload
+
+
+def test_a_connection_in_the_middle_of_a_copy_or_a_stream_is_busy(
+    database: str, schema: str, connect: Callable[..., psycopg.Connection[Any]]
+) -> None:
+    """The driver keeps its lock until that is done, and would wait for it, in this very thread, for ever."""
+    with alkstore.open(database, schema=schema, lock_timeout=0.2) as store:
+        connection = connect()
+        joined = store.join(connection)
+        cursor = connection.cursor()
+        with cursor.copy("COPY (SELECT 1) TO STDOUT") as copy:
+            for call in (lambda: joined.queue("q").enqueue(1), lambda: store.join(connection)):
+                with pytest.raises(EngineBusyError, match="COPY"):
+                    call()
+            assert b"1\n" == copy.read()
+            assert b"" == copy.read()
+        for row in cursor.stream("SELECT 1"):
+            assert (1,) == row
+            with pytest.raises(EngineBusyError, match="stream"):
+                joined.queue("q").enqueue(2)
+        joined.queue("q").enqueue(3)
+        connection.commit()
+        assert [3] == [job.payload for job in store.queue("q").jobs()]
+
+
+def test_a_connection_that_another_thread_uses_is_waited_for(
+    store: Store, connect: Callable[..., psycopg.Connection[Any]], door: Door
+) -> None:
+    """As any statement on it would."""
+    connection = connect()
+    door.do("SELECT pg_advisory_lock(7)")
+    with ThreadPoolExecutor(2) as threads:
+        asleep = threads.submit(connection.execute, "SELECT pg_advisory_xact_lock(7)")
+        wait_until(lambda: TransactionStatus.ACTIVE is status(connection), WAIT, "the statement runs")
+        enqueued = threads.submit(lambda: store.join(connection).queue("q").enqueue(1))
+        with pytest.raises(TimeoutError):
+            enqueued.result(0.2)
+        door.do("SELECT pg_advisory_unlock(7)")
+        asleep.result(WAIT)
+        enqueued.result(WAIT)
+    connection.commit()
+    assert 1 == store.queue("q").stats().ready
 
 
 def test_a_connection_to_a_server_that_is_gone_is_refused(

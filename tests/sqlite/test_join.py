@@ -6,6 +6,7 @@ import sqlite3
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -208,6 +209,42 @@ def test_factories_and_classes_of_the_connection_do_not_matter(
     assert "" == connection.isolation_level
 
 
+@pytest.mark.parametrize("kind", ["INTEGER", "TEXT", "BLOB"])
+@pytest.mark.parametrize("text_factory", [str, bytes], ids=lambda kind: kind.__name__)
+def test_converters_of_the_application_are_not_asked(
+    connect: Callable[..., sqlite3.Connection],
+    store: alkstore.Store,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    text_factory: Any,
+) -> None:
+    """They go by the types that columns are declared with: what the library reads has none."""
+
+    def convert(_: bytes) -> object:
+        raise AssertionError("the application's own converters are its own")
+
+    plain = work_through(store, connect())
+    monkeypatch.setitem(sqlite3.converters, kind, convert)
+    connection = connect(detect_types=sqlite3.PARSE_DECLTYPES | sqlite3.PARSE_COLNAMES)
+    connection.text_factory = text_factory
+    assert plain == work_through(store, connection)
+
+
+def test_temporary_tables_of_the_same_names_do_not_matter(
+    connect: Callable[..., sqlite3.Connection], store: alkstore.Store, path: Path
+) -> None:
+    """SQLite takes them for what is meant wherever a table is named without its schema."""
+    plain = work_through(store, connect())
+    connection = connect()
+    for table in look(path, "SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE 'alkstore%'"):
+        connection.execute(f"CREATE TEMPORARY TABLE {table} AS SELECT * FROM main.{table}")
+    connection.commit()
+    assert plain == work_through(store, connection)
+    store.join(connection).queue("q").enqueue(1)
+    connection.commit()
+    assert ["1"] == payloads(path)
+
+
 @pytest.mark.parametrize("text_factory", [upper, ascii_only, int], ids=lambda kind: kind.__name__)
 def test_a_text_factory_that_makes_other_texts_is_refused(
     connect: Callable[..., sqlite3.Connection], store: alkstore.Store, text_factory: Any
@@ -263,6 +300,22 @@ def test_the_same_file_by_another_name_is_the_same(store: alkstore.Store, path: 
         store.join(connection).queue("q").enqueue(1)
         connection.commit()
     assert ["1"] == payloads(path)
+
+
+def test_a_connection_of_another_thread_is_refused(
+    connect: Callable[..., sqlite3.Connection], store: alkstore.Store
+) -> None:
+    """The driver lets no other use it, unless told to."""
+    connection, free = connect(), connect(check_same_thread=False)
+
+    def elsewhere() -> None:
+        with pytest.raises(TransactionError, match="here and now"):
+            store.join(connection)
+        store.join(free).queue("q").enqueue(1)
+
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(elsewhere).result(WAIT)
+    free.rollback()
 
 
 def test_a_store_in_memory_cannot_be_joined() -> None:
@@ -435,3 +488,47 @@ def test_a_transaction_that_ends_within_a_savepoint_is_an_error_of_ours(
     with pytest.raises(TransactionError, match="ended"):
         block()
     assert 0 == store.queue("q").stats().ready
+
+
+@pytest.mark.parametrize("auto_commit", [False, True])
+def test_a_connection_that_is_closed_in_the_middle_hides_no_exception(
+    connect: Callable[..., sqlite3.Connection], store: alkstore.Store, path: Path, auto_commit: bool
+) -> None:
+    """Within a savepoint, and by what gives the jobs of a batch: the exception of the block is the one to go up."""
+    joined = store.join(connection := connect())
+    joined.queue("q").enqueue(1)
+    with pytest.raises(ZeroDivisionError), joined.transaction():
+        connection.close()
+        _ = 1 // 0
+    joined = store.join(connection := connect())
+    joined.queue("q").enqueue(1)
+    with pytest.raises(TransactionError), joined.transaction():
+        connection.close()
+    another = connect(isolation_level=None if auto_commit else "")
+
+    def items() -> Iterator[int]:
+        yield 1
+        another.close()
+        yield 2
+
+    with pytest.raises(TransactionError):
+        store.join(another).queue("q").enqueue_many(items())
+    assert [] == payloads(path)
+    with pytest.raises(TransactionError, match="closed"):
+        joined.queue("q").enqueue(2)
+
+
+def test_a_committed_claim_is_acked_beside_a_transaction_that_reads(
+    connect: Callable[..., sqlite3.Connection], store: alkstore.Store, path: Path
+) -> None:
+    """An explicit one, as the driver begins none for reading."""
+    store.queue("q").enqueue(1)
+    connection = connect()
+    handle = store.join(connection).queue("q").claim_one("w")
+    assert handle is not None
+    connection.commit()
+    connection.execute("BEGIN")
+    connection.execute("SELECT count(*) FROM alkstore_jobs").fetchone()
+    assert handle.ack()
+    connection.rollback()
+    assert [] == payloads(path)
