@@ -17,7 +17,7 @@ from alkstore import Notification, NotSupportedError
 from alkstore.doorbell import Doorbell
 from alkstore.errors import EngineUnavailableError
 from alkstore.store import Store
-from alkstore_postgres import notify
+from alkstore_postgres import hearing, notify
 from contract_tests.scale import rounds
 from tests.postgres.conftest import Opener
 from tests.postgres.door import Door, engine_of
@@ -110,7 +110,7 @@ def test_a_consumer_outlives_the_session_and_finds_what_came_meanwhile(
         waiting = thread.submit(next, consumer)
         proxy.refuse()
         proxy.cut()
-        wait_until(lambda: ear_of(store)._connection is None, WAIT, "the loss to be noticed")
+        wait_until(lambda: ear_of(store)._session is None, WAIT, "the loss to be noticed")
         other.queue("q").enqueue("while it was away")
         other.notify("c", "lost")
         before, start = time.process_time(), time.monotonic()
@@ -134,14 +134,14 @@ def test_a_session_that_goes_silent_is_found_by_asking_it(
 ) -> None:
     """W-3: nothing is closed, and nothing comes; a job is found by the poll meanwhile."""
     monkeypatch.setattr(notify, "_PROBE_EVERY", 0.3)
-    monkeypatch.setattr(notify, "_ANSWERED_WITHIN", 0.5)
+    monkeypatch.setattr(hearing, "_ANSWERED_WITHIN", 0.5)
     proxy, opener = through
     store, other = opener(), open_store()
     with store.listen("c") as listener, store.queue("q").consume("w", poll_interval=0.5) as consumer:
         proxy.silence()
         other.queue("q").enqueue("polled")
         assert "polled" == next(consumer).payload
-        wait_until(lambda: ear_of(store)._connection is None, WAIT, "the silence to be noticed")
+        wait_until(lambda: ear_of(store)._session is None, WAIT, "the silence to be noticed")
         proxy.speak()
         found = listener.get(WAIT)
         assert found is not None
@@ -165,6 +165,99 @@ def test_listening_where_nothing_can_be_reached_is_an_error_and_works_later(
         if found is not None and found.gap:  # the thread had gone on trying
             found = listener.get(WAIT)
         assert "x" == payload(found)
+
+
+# --- those who come and go -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def held(store: Store, monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
+    """Hold the thread up after its next UNLISTEN: one event says that it is sent, the other has it go on.
+
+    That one is set as soon as somebody waits for the thread: the other who may set it is whoever believes he needn't.
+    """
+    sent, go_on = threading.Event(), threading.Event()
+    ask, ear = hearing.HearingSession.ask, ear_of(store)
+    wait_for = ear._changed.wait_for
+
+    def ask_slowly(self: hearing.HearingSession, statement: str) -> None:
+        ask(self, statement)
+        if statement.startswith("UNLISTEN") and "_echo_" not in statement and not sent.is_set():
+            sent.set()
+            assert go_on.wait(WAIT)
+
+    def wait(predicate: Callable[[], Any], timeout: float | None = None) -> Any:
+        if sent.is_set() and not predicate():
+            go_on.set()
+        return wait_for(predicate, timeout)
+
+    monkeypatch.setattr(hearing.HearingSession, "ask", ask_slowly)
+    monkeypatch.setattr(ear._changed, "wait_for", wait)
+    return sent, go_on
+
+
+def test_who_listens_while_the_last_one_is_forgotten_is_listened_for(
+    store: Store, open_store: Opener, held: tuple[threading.Event, threading.Event]
+) -> None:
+    """W-1: an UNLISTEN is on its way when he comes."""
+    sent, go_on = held
+    other = open_store()
+    with store.listen("kept"):
+        store.listen("c").close()
+        assert sent.wait(WAIT)
+        with store.listen("c") as listener:
+            other.notify("c", "x")
+            go_on.set()
+            assert "x" == payload(listener.get(WAIT))
+
+
+def test_who_waits_while_wakes_are_unlistened_is_woken(
+    store: Store, open_store: Opener, held: tuple[threading.Event, threading.Event]
+) -> None:
+    """W-4: as nobody waited any more, only listened."""
+    sent, go_on = held
+    other, ear, rung = open_store(), ear_of(store), threading.Event()
+    with store.listen("kept"):
+        store.queue("q").wait(0)
+        with store.listen("another"):
+            assert sent.wait(WAIT)
+            ear.attend(lambda queue, _: rung.set() if queue == "q" else None)
+            other.queue("q").enqueue(1)
+            bell_of(other).flush()
+            go_on.set()
+            assert rung.wait(WAIT)
+            ear.leave()
+
+
+def test_who_comes_while_the_session_ends_gets_one_of_his_own(
+    store: Store, open_store: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """W-1, W-4: the old one's end, however slow, is not taken for listening, and takes nothing from the new one."""
+    monkeypatch.setattr(notify, "_LINGER", 0.05)
+    monkeypatch.setattr(notify, "_PROBE_EVERY", 0.05)
+    ended, go_on = list[hearing.HearingSession](), threading.Event()
+    drop = notify.Ear._drop
+
+    def drop_slowly(self: notify.Ear, session: hearing.HearingSession) -> None:
+        if not ended:
+            ended.append(session)
+            assert go_on.wait(WAIT)
+        drop(self, session)
+
+    monkeypatch.setattr(notify.Ear, "_drop", drop_slowly)
+    other, ear, rung = open_store(), ear_of(store), threading.Event()
+    store.queue("q").wait(0)
+    wait_until(lambda: ended, WAIT, "the session to end")
+    ear.attend(lambda queue, _: rung.set() if queue == "q" else None)
+    assert ear._session not in ended
+    other.queue("q").enqueue(1)
+    assert rung.wait(WAIT)
+    with store.listen("c") as listener:
+        go_on.set()
+        wait_until(lambda: ended[0] not in ear._open, WAIT, "the old session to be closed")
+        other.notify("c", "x")
+        assert "x" == payload(listener.get(WAIT))
+    ear.leave()
 
 
 # --- deaf, or not wanted ---------------------------------------------------------------------------------------------
