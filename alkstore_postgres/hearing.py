@@ -74,7 +74,8 @@ class HearingSession:
 
     def _take_all(self) -> None:
         while (notify := self.connection.pgconn.notifies()) is not None:
-            self._take(self, notify.relname.decode(), notify.extra.decode())
+            # A server whose encoding isn't UTF-8 may send any bytes, and anybody may have sent them there.
+            self._take(self, notify.relname.decode(errors="replace"), notify.extra.decode(errors="replace"))
 
     def cut(self) -> None:
         """End it from outside its thread."""

@@ -60,6 +60,8 @@ _BACKOFF: Final = (0.05, 1.0)
 _KEPT: Final = 10_000
 """Notifications that are kept for a listener who doesn't take them; then the oldest are lost, and he is told (W-2)."""
 
+_GAP: Final = Notification(channel="", payload="", gap=True)
+
 _DEAF: Final = (
     "notifications don't arrive on a session of their own (a pooler that lends sessions by the transaction?): waiting is "
     "by polling, and listening can't be had; give a URL that goes around the pooler as listen_url"
@@ -96,7 +98,7 @@ class QueuedSubscription(Subscription):
             if len(self._ready) >= _KEPT:
                 self._ready.popleft()
                 if not self._ready[0].gap:
-                    self._ready[0] = Notification(channel="", payload="", gap=True)
+                    self._ready[0] = _GAP
             self._ready.append(notification)
             self._changed.notify()
 
@@ -276,7 +278,9 @@ class Ear:
                 self._pause(mine, failures)
         finally:
             with self._changed:
-                if self._thread is me:
+                if self._thread is me:  # by an error that nobody thought of: rather told than waited for in vain
+                    for subscription in self._subscriptions:
+                        subscription.fail(EngineUnavailableError("the thread that listens has ended by an error"))
                     self._part()
             mine.close()
             theirs.close()
@@ -369,23 +373,38 @@ class Ear:
 
     def _take(self, session: HearingSession, channel: str, sent: str) -> None:
         if channel == self._channels.wakes:
-            sender, queue, count = self._channels.read_wake(sent)
-            heard = self._heard
-            if sender != _me(self) and heard is not None:
-                heard(queue, count)
+            self._take_wake(sent)
             return
         if channel.startswith("alkstore_echo_"):
             session.echoed = True
             return
-        payload = self._channels.plain(sent)
+        try:
+            payload = self._channels.plain(sent)
+        except ValueError as exc:
+            _LOG.debug("a notification that can't be read, taken for a gap: %s", exc)
+            payload = None
         for subscription in list(self._subscriptions):
             name = subscription.channels.get(channel)
-            if name is not None and channel in session.listened:
-                subscription.put(Notification(channel=name, payload=payload))
+            if name is None or channel not in session.listened:
+                continue
+            subscription.put(_GAP if payload is None else Notification(channel=name, payload=payload))
+
+    def _take_wake(self, sent: str) -> None:
+        heard = self._heard
+        if heard is None:
+            return
+        try:
+            sender, queue, count = self._channels.read_wake(sent)
+        except ValueError as exc:
+            _LOG.debug("a wake that can't be read, taken for any change: %s", exc)
+            heard(None, 0)
+            return
+        if sender != _me(self):
+            heard(queue, count)
 
     def _tell_gap(self) -> None:
         for subscription in list(self._subscriptions):
-            subscription.put(Notification(channel="", payload="", gap=True))
+            subscription.put(_GAP)
         heard = self._heard
         if heard is not None:
             heard(None, 0)

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -165,6 +166,69 @@ def test_listening_where_nothing_can_be_reached_is_an_error_and_works_later(
         if found is not None and found.gap:  # the thread had gone on trying
             found = listener.get(WAIT)
         assert "x" == payload(found)
+
+
+# --- what others may send ---------------------------------------------------------------------------------------------
+
+JUNK = (
+    "", "junk", ":", "1:", "1:junk", "g:[]", "1:{}", "1:null", "1:[]", '1:["x", "q"]', '1:["x", "q", 1, 2]',
+    '1:["x", "q", true]', '1:["x", "q", -1]', '1:["x", "q", 1.0]', '1:["x", null, 1]', "1:[[], {}, []]",
+    "1:" + "[" * 7_000, "1:" + "9" * 7_000, "é\U0001f600\x01",
+)  # fmt: skip
+
+
+def test_a_wake_that_cannot_be_read_is_taken_for_any_change(
+    store: Store, open_store: Opener, door: Door, caplog: pytest.LogCaptureFixture
+) -> None:
+    """W-4: whoever may connect can send anything there."""
+    caplog.set_level(logging.DEBUG, "alkstore")
+    ear, came = ear_of(store), SimpleQueue[tuple[str | None, int]]()
+    ear.attend(lambda queue, count: came.put((queue, count)))
+    for junk in JUNK:
+        door.do("SELECT pg_notify(%s, %s)", ear._channels.wakes, junk)
+        assert (None, 0) == came.get(timeout=WAIT), junk
+    assert len(JUNK) == sum("can't be read" in record.getMessage() for record in caplog.records)
+    assert not any(record.levelno > logging.DEBUG for record in caplog.records)
+    open_store().queue("q").enqueue(1)
+    assert ("q", 1) == came.get(timeout=WAIT)
+    ear.leave()
+
+
+@pytest.mark.parametrize("junk", ["", "junk", ":x", "x:x", "1", "é:\U0001f600"])
+def test_a_notification_that_cannot_be_read_is_a_gap(store: Store, door: Door, junk: str) -> None:
+    """W-2: of its channel alone."""
+    with store.listen("c") as listener, store.listen("d") as other:
+        door.do("SELECT pg_notify(%s, %s)", ear_of(store)._channels.of("c"), junk)
+        assert Notification(channel="", payload="", gap=True) == listener.get(WAIT)
+        for name, each in (("c", listener), ("d", other)):
+            store.notify(name, "x")
+            assert "x" == payload(each.get(WAIT))
+
+
+def test_an_error_in_the_thread_that_nobody_thought_of_ends_its_listeners_with_one(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """W-2: they don't wait for ever; whoever comes afterwards is listened for again."""
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    def show(args: threading.ExceptHookArgs) -> None:
+        shown.put(args.exc_type)
+
+    shown = SimpleQueue[type[BaseException]]()
+    monkeypatch.setattr(threading, "excepthook", show)
+    with store.listen("c") as listener:
+        session = ear_of(store)._session
+        assert session is not None
+        monkeypatch.setattr(session, "_take", fail)
+        store.notify("c", "x")
+        with pytest.raises(EngineUnavailableError, match="ended by an error"):
+            listener.get(WAIT)
+        assert ZeroDivisionError is shown.get(timeout=WAIT)
+        with store.listen("c") as another:
+            store.notify("c", "y")
+            assert "y" == payload(another.get(WAIT))
 
 
 # --- those who come and go -------------------------------------------------------------------------------------------
