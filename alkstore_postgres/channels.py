@@ -5,7 +5,10 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from typing import Final
+import re
+from typing import Any, Final, cast
+
+_NUMBERED: Final = re.compile(r"[0-9a-f]{1,32}:", re.ASCII)
 
 
 class Channels:
@@ -31,14 +34,27 @@ class Channels:
 
     @staticmethod
     def plain(sent: str) -> str:
-        """Return the payload of what was sent."""
-        return sent.partition(":")[2]
+        """Return the payload of what was sent; raise ``ValueError`` for what ``unique`` doesn't make.
+
+        Anybody may send anything on any channel of the database.
+        """
+        number = _NUMBERED.match(sent)
+        if number is None:
+            raise ValueError("no number at its beginning")
+        return sent[number.end() :]
 
     def wake(self, sender: str, queue: str, count: int) -> str:
         """Return what is sent on the channel of the wakes."""
         return self.unique(json.dumps([sender, queue, count]))
 
     def read_wake(self, sent: str) -> tuple[str, str, int]:
-        """Return sender, queue and count of what came on the channel of the wakes."""
-        sender, queue, count = json.loads(self.plain(sent))
+        """Return sender, queue and count of what came on the channel of the wakes; raise ``ValueError`` likewise."""
+        try:
+            found = json.loads(self.plain(sent))
+        except RecursionError:
+            raise ValueError("nested too deeply") from None
+        parts = cast("list[Any]", found) if isinstance(found, list) else []
+        if [str, str, int] != [type(part) for part in parts] or parts[2] < 0:
+            raise ValueError("not sender, queue and count")
+        sender, queue, count = parts
         return sender, queue, count

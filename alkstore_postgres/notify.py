@@ -25,7 +25,6 @@ import logging
 import os
 import random
 import secrets
-import select
 import socket
 import threading
 import time
@@ -34,14 +33,14 @@ from collections.abc import Mapping
 from typing import Final, Literal
 
 import psycopg
-from psycopg import pq
 
 from alkstore.engine import Heard, Subscription
 from alkstore.errors import AlkstoreError, EngineUnavailableError, NotSupportedError, StoreClosedError
 from alkstore.records import Notification
 from alkstore_postgres import fork, sql
 from alkstore_postgres.channels import Channels
-from alkstore_postgres.pool import Connection, Pool, cut
+from alkstore_postgres.hearing import HearingSession, readable
+from alkstore_postgres.pool import Connection, Pool
 from alkstore_postgres.runner import AutoRunner
 
 _LOG: Final = logging.getLogger("alkstore")
@@ -52,9 +51,6 @@ _LINGER: Final = 5.0
 _PROBE_EVERY: Final = 10.0
 """Seconds of silence after which the session is asked whether it is there."""
 
-_ANSWERED_WITHIN: Final = 5.0
-"""Seconds that it has for an answer."""
-
 _ECHO_WITHIN: Final = 5.0
 """Seconds that the first notification to a new session may take; as a rule it takes a few milliseconds."""
 
@@ -63,6 +59,8 @@ _BACKOFF: Final = (0.05, 1.0)
 
 _KEPT: Final = 10_000
 """Notifications that are kept for a listener who doesn't take them; then the oldest are lost, and he is told (W-2)."""
+
+_GAP: Final = Notification(channel="", payload="", gap=True)
 
 _DEAF: Final = (
     "notifications don't arrive on a session of their own (a pooler that lends sessions by the transaction?): waiting is "
@@ -100,7 +98,7 @@ class QueuedSubscription(Subscription):
             if len(self._ready) >= _KEPT:
                 self._ready.popleft()
                 if not self._ready[0].gap:
-                    self._ready[0] = Notification(channel="", payload="", gap=True)
+                    self._ready[0] = _GAP
             self._ready.append(notification)
             self._changed.notify()
 
@@ -143,18 +141,17 @@ class Ear:
         self._subscriptions: dict[QueuedSubscription, None] = {}
         self._wanted: set[str] = set()
         """The server's channels that are to be listened to."""
-        self._listened: set[str] = set()
-        """Those that are."""
         self._thread: threading.Thread | None = None
-        self._connection: Connection | None = None
+        self._session: HearingSession | None = None
+        """The thread's, and ``None`` as soon as it has decided to end."""
+        self._open: dict[HearingSession, None] = {}
+        """All that aren't closed yet. A dict: it is copied in one step."""
         self._knock: socket.socket | None = None
         self._failure: AlkstoreError | None = None
-        self._attempts = 0
-        """How often it has been tried to make a session, and to listen."""
+        self._failures = 0
+        """How often a session could not be made, or was lost."""
         self.deaf = False
         """Nothing arrives on the session."""
-        self._echoed = False
-        self._serving = False
         self._closed = False
 
     # --- alkstore.engine.Notifying -------------------------------------------------------------------------------
@@ -220,25 +217,27 @@ class Ear:
                 return StoreClosedError("the store is closed")
             self._want()
             if self._thread is None:
-                self._attempts = 0
                 self._failure = None
                 self._thread = threading.Thread(target=self._work, name="alkstore-ear", daemon=True)
                 self._thread.start()
-            before = self._attempts
+            before = self._failures
         self._rouse()
         with self._changed:
             self._changed.wait_for(
-                lambda: channels <= self._listened or self._attempts > before or self.deaf or self._closed
+                lambda: self._hears(channels) or self._failures > before or self.deaf or self._closed
                 or self._thread is None,
                 self._pool.patience,
             )  # fmt: skip
-            if channels <= self._listened and not self.deaf:
-                return None
             if self.deaf:
                 return NotSupportedError(_DEAF)
+            if self._hears(channels):
+                return None
             if self._closed:
                 return StoreClosedError("the store is closed")
             return self._failure or EngineUnavailableError(f"{self._pool.location.where}: no session to listen on")
+
+    def _hears(self, channels: set[str]) -> bool:
+        return self._session is not None and channels <= self._session.listened
 
     def _want(self) -> None:
         self._wanted = {channel for subscription in self._subscriptions for channel in subscription.channels}
@@ -264,23 +263,25 @@ class Ear:
         self._knock = theirs
         try:
             while self._goes_on(me):
+                session: HearingSession | None = None
                 try:
-                    connection = self._connect()
-                    self._serve(connection, mine, me, first=first)
+                    session = self._connect()
+                    self._serve(session, mine, me, first=first)
                     return
                 except (psycopg.Error, AlkstoreError, OSError) as exc:
                     # Of a session that listened, the loss is a new outage.
-                    failures = self._failed(exc, 0 if self._serving else failures)
+                    failures = self._failed(exc, 0 if session is not None and session.serves else failures)
                     first = False
                 finally:
-                    self._drop()
+                    if session is not None:
+                        self._drop(session)
                 self._pause(mine, failures)
         finally:
             with self._changed:
-                if self._thread is me:
-                    self._thread = None
-                    self._knock = None
-                self._changed.notify_all()
+                if self._thread is me:  # by an error that nobody thought of: rather told than waited for in vain
+                    for subscription in self._subscriptions:
+                        subscription.fail(EngineUnavailableError("the thread that listens has ended by an error"))
+                    self._part()
             mine.close()
             theirs.close()
 
@@ -291,131 +292,119 @@ class Ear:
             if not self._closed and (needed or (idle_since is not None and time.monotonic() < idle_since + _LINGER)):
                 return True
             if self._thread is me:
-                self._thread = None
-                self._knock = None
+                self._part()
             return False
 
-    def _connect(self) -> Connection:
-        with fork.connecting():
-            connection = self._pool.make_listener()
-            with self._changed:
-                self._connection = connection
-                closed = self._closed
-        if closed:
-            raise StoreClosedError("the store is closed")
-        return connection
+    def _part(self) -> None:
+        """With the lock held: the thread ends. Its session is open for a moment yet, and nobody's any more."""
+        self._thread = None
+        self._knock = None
+        self._session = None
+        self._changed.notify_all()
 
-    def _serve(self, connection: Connection, knocks: socket.socket, me: threading.Thread, *, first: bool) -> None:
+    def _connect(self) -> HearingSession:
+        with fork.connecting():
+            session = HearingSession(self._pool.make_listener(), self._pool.location.where, self._take)
+            with self._changed:
+                self._open[session] = None
+                self._session = session
+        return session
+
+    def _serve(self, session: HearingSession, knocks: socket.socket, me: threading.Thread, *, first: bool) -> None:
         """Listen, until nobody needs it any more; raise where the session is lost."""
-        self._echoed = False
         echo = f"alkstore_echo_{secrets.token_hex(8)}"
-        self._ask(connection, f'LISTEN "{echo}"')
-        if not self._is_heard(connection, echo):
+        session.ask(f'LISTEN "{echo}"')
+        if not self._is_heard(session, echo):
             raise NotSupportedError(_DEAF)
-        self._ask(connection, f'UNLISTEN "{echo}"')
-        self._adjust(connection)
-        if not first:
-            self._tell_gap()
-        self._serving = True
+        session.ask(f'UNLISTEN "{echo}"')
         with self._changed:
             self.deaf = False
             self._failure = None
-            self._attempts += 1
-            self._changed.notify_all()
+        self._adjust(session)
+        if not first:
+            self._tell_gap()
+        session.serves = True
         idle_since = silent_since = time.monotonic()
         while self._goes_on(me, idle_since):
             now = time.monotonic()
             if self._attending or self._subscriptions:
                 idle_since = now
             if now - silent_since >= _PROBE_EVERY:
-                self._ask(connection, "SELECT 1")
+                session.ask("SELECT 1")
                 silent_since = time.monotonic()
-            knocked, arrived = _await_either(
-                knocks, connection, _PROBE_EVERY if self._attending or self._subscriptions else _LINGER / 4
+            arrived, knocked = session.has_news_or(
+                knocks, _PROBE_EVERY if self._attending or self._subscriptions else _LINGER / 4
             )
             if knocked:
                 knocks.recv(4096)
-                self._adjust(connection)
+                self._adjust(session)
             if arrived:
-                self._receive(connection)
+                session.receive()
                 silent_since = time.monotonic()
 
-    def _is_heard(self, connection: Connection, echo: str) -> bool:
+    def _is_heard(self, session: HearingSession, echo: str) -> bool:
         """Send a notification by the pool, as others would, and say whether it arrives."""
         AutoRunner(self._pool, self._statements).write(sql.RING, {"channel": echo, "payloads": ["echo"]})
         until = time.monotonic() + _ECHO_WITHIN
-        while not self._echoed:
-            left = until - time.monotonic()
-            if left <= 0:
+        while not session.echoed:
+            if not session.has_news(until - time.monotonic()):
                 return False
-            if _await_either(None, connection, left)[1]:
-                self._receive(connection)
+            session.receive()
         return True
 
-    def _adjust(self, connection: Connection) -> None:
-        """Listen to what is wanted, and to nothing else."""
+    def _adjust(self, session: HearingSession) -> None:
+        """Listen to what is wanted, and to nothing else.
+
+        A channel counts as listened to from after its LISTEN until before its UNLISTEN. So whoever comes while that is on
+        its way knocks and waits for another LISTEN, instead of believing in one that is just being undone.
+        """
         with self._changed:
-            wanted = set(self._wanted)
-        for channel in sorted(wanted - self._listened):
-            self._ask(connection, f'LISTEN "{channel}"')
+            wanted = sorted(self._wanted - session.listened)
+        for channel in wanted:
+            session.ask(f'LISTEN "{channel}"')
             with self._changed:
-                self._listened.add(channel)
-        for channel in sorted(self._listened - wanted):
-            self._ask(connection, f'UNLISTEN "{channel}"')
-            with self._changed:
-                self._listened.discard(channel)
+                session.listened.add(channel)
         with self._changed:
+            unwanted = sorted(session.listened - self._wanted)
+            session.listened.difference_update(unwanted)
             self._changed.notify_all()
+        for channel in unwanted:
+            session.ask(f'UNLISTEN "{channel}"')
 
-    def _ask(self, connection: Connection, statement: str) -> None:
-        """Run a statement, whose answer has a bounded time: a session that went away without a word gives none."""
-        pgconn = connection.pgconn
-        pgconn.send_query(statement.encode())
-        until = time.monotonic() + _ANSWERED_WITHIN
-        while pgconn.flush():
-            _await_writing(connection, until)
-        while True:
-            while pgconn.is_busy():
-                left = until - time.monotonic()
-                if left <= 0 or not _await_either(None, connection, left)[1]:
-                    raise EngineUnavailableError(f"{self._pool.location.where} doesn't answer the session that listens")
-                pgconn.consume_input()
-            result = pgconn.get_result()
-            if result is None:
-                break
-            if result.status not in (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK):
-                raise psycopg.errors.error_from_result(result)
-        self._take_all(connection)
-
-    def _receive(self, connection: Connection) -> None:
-        connection.pgconn.consume_input()
-        if connection.pgconn.status != pq.ConnStatus.OK:
-            raise EngineUnavailableError(f"{self._pool.location.where} ended the session that listens")
-        self._take_all(connection)
-
-    def _take_all(self, connection: Connection) -> None:
-        while (notify := connection.pgconn.notifies()) is not None:
-            self._take(notify.relname.decode(), notify.extra.decode())
-
-    def _take(self, channel: str, sent: str) -> None:
+    def _take(self, session: HearingSession, channel: str, sent: str) -> None:
         if channel == self._channels.wakes:
-            sender, queue, count = self._channels.read_wake(sent)
-            heard = self._heard
-            if sender != _me(self) and heard is not None:
-                heard(queue, count)
+            self._take_wake(sent)
             return
         if channel.startswith("alkstore_echo_"):
-            self._echoed = True
+            session.echoed = True
             return
-        payload = self._channels.plain(sent)
+        try:
+            payload = self._channels.plain(sent)
+        except ValueError as exc:
+            _LOG.debug("a notification that can't be read, taken for a gap: %s", exc)
+            payload = None
         for subscription in list(self._subscriptions):
             name = subscription.channels.get(channel)
-            if name is not None and channel in self._listened:
-                subscription.put(Notification(channel=name, payload=payload))
+            if name is None or channel not in session.listened:
+                continue
+            subscription.put(_GAP if payload is None else Notification(channel=name, payload=payload))
+
+    def _take_wake(self, sent: str) -> None:
+        heard = self._heard
+        if heard is None:
+            return
+        try:
+            sender, queue, count = self._channels.read_wake(sent)
+        except ValueError as exc:
+            _LOG.debug("a wake that can't be read, taken for any change: %s", exc)
+            heard(None, 0)
+            return
+        if sender != _me(self):
+            heard(queue, count)
 
     def _tell_gap(self) -> None:
         for subscription in list(self._subscriptions):
-            subscription.put(Notification(channel="", payload="", gap=True))
+            subscription.put(_GAP)
         heard = self._heard
         if heard is not None:
             heard(None, 0)
@@ -434,7 +423,7 @@ class Ear:
             self._failure = exc if isinstance(exc, AlkstoreError) else EngineUnavailableError(
                 f"{self._pool.location.where}: the session that listens was lost"
             )  # fmt: skip
-            self._attempts += 1
+            self._failures += 1
             self._changed.notify_all()
         return failures + 1
 
@@ -445,18 +434,15 @@ class Ear:
             seconds = 60.0  # a pooler stays one
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0 and not self._closed:
-            if select.select([knocks], [], [], left)[0]:
+            if readable([knocks.fileno()], left):
                 knocks.recv(4096)
-                with self._changed:
-                    self._changed.notify_all()
 
-    def _drop(self) -> None:
+    def _drop(self, session: HearingSession) -> None:
         with self._changed:
-            connection, self._connection = self._connection, None
-            self._listened.clear()
-        self._serving = False
-        if connection is not None:
-            connection.close()
+            if self._session is session:
+                self._session = None
+            session.close()  # with the lock held, so that nobody cuts what is just being freed
+            self._open.pop(session, None)
 
     # --- the engine's life ---------------------------------------------------------------------------------------
 
@@ -464,31 +450,33 @@ class Ear:
         """End it: whoever waits for a notification is told."""
         with self._changed:
             self._closed = True
-            connection, thread = self._connection, self._thread
+            thread = self._thread
             subscriptions = list(self._subscriptions)
             self._changed.notify_all()
         for subscription in subscriptions:
             subscription.fail(StoreClosedError("the store is closed"))
         self._rouse()
-        if connection is not None and thread is not None and thread is not threading.current_thread():
+        if self._open and thread is not None and thread is not threading.current_thread():
             thread.join(1.0)
-            if thread.is_alive():
-                cut(connection)
+        with self._changed:
+            for session in self._open:
+                session.cut()
 
     # --- fork ----------------------------------------------------------------------------------------------------
 
     def descriptors(self) -> list[int]:
         """Return the session's descriptor, for a fork's child."""
-        connection = self._connection
-        try:
-            return [] if connection is None else [connection.pgconn.socket]
-        except psycopg.Error:
-            return []
+        found: list[int] = []
+        for session in list(self._open):
+            try:
+                found.append(session.connection.pgconn.socket)
+            except psycopg.Error:
+                continue  # libpq has closed it
+        return found
 
     def begin_anew(self) -> None:
         """In a fork's child: nobody waits here, and the session and its thread are the parent's."""
-        if self._connection is not None:
-            self._inherited.append(self._connection)
+        self._inherited += [session.connection for session in self._open]
         if self._knock is not None:
             self._knock.close()
         subscriptions, closed = list(self._subscriptions), self._closed
@@ -504,21 +492,3 @@ def _me(ear: Ear) -> str:
 
 
 _HOST: Final = secrets.token_hex(4)
-
-
-def _await_either(knocks: socket.socket | None, connection: Connection, seconds: float) -> tuple[bool, bool]:
-    descriptor = connection.pgconn.socket
-    watched: list[int | socket.socket] = [descriptor] if knocks is None else [descriptor, knocks]
-    if hasattr(select, "poll"):
-        look = select.poll()
-        for each in watched:
-            look.register(each, select.POLLIN)
-        ready = {number for number, _ in look.poll(max(0.0, seconds) * 1000)}
-        return knocks is not None and knocks.fileno() in ready, descriptor in ready
-    found = select.select(watched, [], [], max(0.0, seconds))[0]
-    return knocks is not None and knocks in found, descriptor in found
-
-
-def _await_writing(connection: Connection, until: float) -> None:
-    if not select.select([], [connection.pgconn.socket], [], max(0.0, until - time.monotonic()))[1]:
-        raise EngineUnavailableError("the session that listens takes nothing any more")

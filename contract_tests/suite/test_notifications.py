@@ -131,6 +131,25 @@ def test_threads_that_notify_lose_nothing(store: Store) -> None:
         assert [(number, turn) for turn in range(each)] == [pair for pair in came if pair[0] == number]
 
 
+@clause("W-1", "W-2")
+def test_listeners_that_come_and_go_lose_nothing(store: Store, open_store: OpenStore) -> None:
+    """Several at a time on the same few channels: each hears what was sent since it began, whoever has just left."""
+    size, channels, sender = 6, 3, open_store()
+
+    def churn(number: int) -> None:
+        channel = f"c{number % channels}"
+        for turn in range(rounds(2_000)):
+            sent = f"{number} {turn}"
+            with store.listen(channel) as listener:
+                sender.notify(channel, sent)
+                while (found := listener.get(timeout=WAIT)) is not None and found.payload != sent:
+                    assert not found.gap
+                assert found is not None, f"{sent} was lost"
+
+    with ThreadPoolExecutor(size) as threads:
+        list(threads.map(churn, range(size)))
+
+
 @clause("N-4", "W-1")
 def test_stores_in_other_places_are_not_heard(harness: Harness, store: Store) -> None:
     """Whatever channels they share by name."""

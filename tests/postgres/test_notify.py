@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -17,7 +18,7 @@ from alkstore import Notification, NotSupportedError
 from alkstore.doorbell import Doorbell
 from alkstore.errors import EngineUnavailableError
 from alkstore.store import Store
-from alkstore_postgres import notify
+from alkstore_postgres import hearing, notify
 from contract_tests.scale import rounds
 from tests.postgres.conftest import Opener
 from tests.postgres.door import Door, engine_of
@@ -110,7 +111,7 @@ def test_a_consumer_outlives_the_session_and_finds_what_came_meanwhile(
         waiting = thread.submit(next, consumer)
         proxy.refuse()
         proxy.cut()
-        wait_until(lambda: ear_of(store)._connection is None, WAIT, "the loss to be noticed")
+        wait_until(lambda: ear_of(store)._session is None, WAIT, "the loss to be noticed")
         other.queue("q").enqueue("while it was away")
         other.notify("c", "lost")
         before, start = time.process_time(), time.monotonic()
@@ -134,14 +135,14 @@ def test_a_session_that_goes_silent_is_found_by_asking_it(
 ) -> None:
     """W-3: nothing is closed, and nothing comes; a job is found by the poll meanwhile."""
     monkeypatch.setattr(notify, "_PROBE_EVERY", 0.3)
-    monkeypatch.setattr(notify, "_ANSWERED_WITHIN", 0.5)
+    monkeypatch.setattr(hearing, "_ANSWERED_WITHIN", 0.5)
     proxy, opener = through
     store, other = opener(), open_store()
     with store.listen("c") as listener, store.queue("q").consume("w", poll_interval=0.5) as consumer:
         proxy.silence()
         other.queue("q").enqueue("polled")
         assert "polled" == next(consumer).payload
-        wait_until(lambda: ear_of(store)._connection is None, WAIT, "the silence to be noticed")
+        wait_until(lambda: ear_of(store)._session is None, WAIT, "the silence to be noticed")
         proxy.speak()
         found = listener.get(WAIT)
         assert found is not None
@@ -165,6 +166,162 @@ def test_listening_where_nothing_can_be_reached_is_an_error_and_works_later(
         if found is not None and found.gap:  # the thread had gone on trying
             found = listener.get(WAIT)
         assert "x" == payload(found)
+
+
+# --- what others may send ---------------------------------------------------------------------------------------------
+
+JUNK = (
+    "", "junk", ":", "1:", "1:junk", "g:[]", "1:{}", "1:null", "1:[]", '1:["x", "q"]', '1:["x", "q", 1, 2]',
+    '1:["x", "q", true]', '1:["x", "q", -1]', '1:["x", "q", 1.0]', '1:["x", null, 1]', "1:[[], {}, []]",
+    "1:" + "[" * 7_000, "1:" + "9" * 7_000, "é\U0001f600\x01",
+)  # fmt: skip
+
+
+def test_a_wake_that_cannot_be_read_is_taken_for_any_change(
+    store: Store, open_store: Opener, door: Door, caplog: pytest.LogCaptureFixture
+) -> None:
+    """W-4: whoever may connect can send anything there."""
+    caplog.set_level(logging.DEBUG, "alkstore")
+    ear, came = ear_of(store), SimpleQueue[tuple[str | None, int]]()
+    ear.attend(lambda queue, count: came.put((queue, count)))
+    for junk in JUNK:
+        door.do("SELECT pg_notify(%s, %s)", ear._channels.wakes, junk)
+        assert (None, 0) == came.get(timeout=WAIT), junk
+    assert len(JUNK) == sum("can't be read" in record.getMessage() for record in caplog.records)
+    assert not any(record.levelno > logging.DEBUG for record in caplog.records)
+    open_store().queue("q").enqueue(1)
+    assert ("q", 1) == came.get(timeout=WAIT)
+    ear.leave()
+
+
+@pytest.mark.parametrize("junk", ["", "junk", ":x", "x:x", "1", "é:\U0001f600"])
+def test_a_notification_that_cannot_be_read_is_a_gap(store: Store, door: Door, junk: str) -> None:
+    """W-2: of its channel alone."""
+    with store.listen("c") as listener, store.listen("d") as other:
+        door.do("SELECT pg_notify(%s, %s)", ear_of(store)._channels.of("c"), junk)
+        assert Notification(channel="", payload="", gap=True) == listener.get(WAIT)
+        for name, each in (("c", listener), ("d", other)):
+            store.notify(name, "x")
+            assert "x" == payload(each.get(WAIT))
+
+
+def test_an_error_in_the_thread_that_nobody_thought_of_ends_its_listeners_with_one(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """W-2: they don't wait for ever; whoever comes afterwards is listened for again."""
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    def show(args: threading.ExceptHookArgs) -> None:
+        shown.put(args.exc_type)
+
+    shown = SimpleQueue[type[BaseException]]()
+    monkeypatch.setattr(threading, "excepthook", show)
+    with store.listen("c") as listener:
+        session = ear_of(store)._session
+        assert session is not None
+        monkeypatch.setattr(session, "_take", fail)
+        store.notify("c", "x")
+        with pytest.raises(EngineUnavailableError, match="ended by an error"):
+            listener.get(WAIT)
+        assert ZeroDivisionError is shown.get(timeout=WAIT)
+        with store.listen("c") as another:
+            store.notify("c", "y")
+            assert "y" == payload(another.get(WAIT))
+
+
+# --- those who come and go -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def held(store: Store, monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
+    """Hold the thread up after its next UNLISTEN: one event says that it is sent, the other has it go on.
+
+    That one is set as soon as somebody waits for the thread: the other who may set it is whoever believes he needn't.
+    """
+    sent, go_on = threading.Event(), threading.Event()
+    ask, ear = hearing.HearingSession.ask, ear_of(store)
+    wait_for = ear._changed.wait_for
+
+    def ask_slowly(self: hearing.HearingSession, statement: str) -> None:
+        ask(self, statement)
+        if statement.startswith("UNLISTEN") and "_echo_" not in statement and not sent.is_set():
+            sent.set()
+            assert go_on.wait(WAIT)
+
+    def wait(predicate: Callable[[], Any], timeout: float | None = None) -> Any:
+        if sent.is_set() and not predicate():
+            go_on.set()
+        return wait_for(predicate, timeout)
+
+    monkeypatch.setattr(hearing.HearingSession, "ask", ask_slowly)
+    monkeypatch.setattr(ear._changed, "wait_for", wait)
+    return sent, go_on
+
+
+def test_who_listens_while_the_last_one_is_forgotten_is_listened_for(
+    store: Store, open_store: Opener, held: tuple[threading.Event, threading.Event]
+) -> None:
+    """W-1: an UNLISTEN is on its way when he comes."""
+    sent, go_on = held
+    other = open_store()
+    with store.listen("kept"):
+        store.listen("c").close()
+        assert sent.wait(WAIT)
+        with store.listen("c") as listener:
+            other.notify("c", "x")
+            go_on.set()
+            assert "x" == payload(listener.get(WAIT))
+
+
+def test_who_waits_while_wakes_are_unlistened_is_woken(
+    store: Store, open_store: Opener, held: tuple[threading.Event, threading.Event]
+) -> None:
+    """W-4: as nobody waited any more, only listened."""
+    sent, go_on = held
+    other, ear, rung = open_store(), ear_of(store), threading.Event()
+    with store.listen("kept"):
+        store.queue("q").wait(0)
+        with store.listen("another"):
+            assert sent.wait(WAIT)
+            ear.attend(lambda queue, _: rung.set() if queue == "q" else None)
+            other.queue("q").enqueue(1)
+            bell_of(other).flush()
+            go_on.set()
+            assert rung.wait(WAIT)
+            ear.leave()
+
+
+def test_who_comes_while_the_session_ends_gets_one_of_his_own(
+    store: Store, open_store: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """W-1, W-4: the old one's end, however slow, is not taken for listening, and takes nothing from the new one."""
+    monkeypatch.setattr(notify, "_LINGER", 0.05)
+    monkeypatch.setattr(notify, "_PROBE_EVERY", 0.05)
+    ended, go_on = list[hearing.HearingSession](), threading.Event()
+    drop = notify.Ear._drop
+
+    def drop_slowly(self: notify.Ear, session: hearing.HearingSession) -> None:
+        if not ended:
+            ended.append(session)
+            assert go_on.wait(WAIT)
+        drop(self, session)
+
+    monkeypatch.setattr(notify.Ear, "_drop", drop_slowly)
+    other, ear, rung = open_store(), ear_of(store), threading.Event()
+    store.queue("q").wait(0)
+    wait_until(lambda: ended, WAIT, "the session to end")
+    ear.attend(lambda queue, _: rung.set() if queue == "q" else None)
+    assert ear._session not in ended
+    other.queue("q").enqueue(1)
+    assert rung.wait(WAIT)
+    with store.listen("c") as listener:
+        go_on.set()
+        wait_until(lambda: ended[0] not in ear._open, WAIT, "the old session to be closed")
+        other.notify("c", "x")
+        assert "x" == payload(listener.get(WAIT))
+    ear.leave()
 
 
 # --- deaf, or not wanted ---------------------------------------------------------------------------------------------

@@ -1,0 +1,107 @@
+"""One session that listens: its statements, with a bounded time for each answer, and what arrives between them (W-1, W-3)."""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from collections.abc import Callable
+from typing import Final
+
+import psycopg
+from psycopg import pq
+
+from alkstore.errors import EngineUnavailableError
+from alkstore_postgres.pool import Connection, cut
+
+_ANSWERED_WITHIN: Final = 5.0
+"""Seconds that the server has for an answer."""
+
+
+class HearingSession:
+    """A connection that only one thread uses; ``cut`` is for any."""
+
+    def __init__(self, connection: Connection, where: str, take: Callable[[HearingSession, str, str], None]) -> None:
+        """``take`` is given each notification's channel and payload."""
+        self.connection: Final = connection
+        self._where = where
+        self._take = take
+        self.listened: Final[set[str]] = set()
+        """The server's channels that certainly are listened to. Guarded by the lock of the ``Ear``."""
+        self.echoed = False
+        """The first notification has arrived."""
+        self.serves = False
+        """It listened to all that was wanted."""
+
+    def ask(self, statement: str) -> None:
+        """Run a statement, whose answer has a bounded time: a session that went away without a word gives none."""
+        pgconn = self.connection.pgconn
+        pgconn.send_query(statement.encode())
+        until = time.monotonic() + _ANSWERED_WITHIN
+        while pgconn.flush():
+            if not is_writable(pgconn.socket, until - time.monotonic()):
+                raise EngineUnavailableError(f"{self._where}: the session that listens takes nothing any more")
+        while True:
+            while pgconn.is_busy():
+                if not self.has_news(until - time.monotonic()):
+                    raise EngineUnavailableError(f"{self._where} doesn't answer the session that listens")
+                pgconn.consume_input()
+            result = pgconn.get_result()
+            if result is None:
+                break
+            if result.status not in (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK):
+                raise psycopg.errors.error_from_result(result)
+        self._take_all()
+
+    def has_news(self, seconds: float) -> bool:
+        """Wait until something has arrived."""
+        descriptor = self.connection.pgconn.socket
+        return descriptor in readable([descriptor], seconds)
+
+    def has_news_or(self, knocks: socket.socket, seconds: float) -> tuple[bool, bool]:
+        """Wait for either, and say which: something to receive, a knock."""
+        descriptor = self.connection.pgconn.socket
+        found = readable([descriptor, knocks.fileno()], seconds)
+        return descriptor in found, knocks.fileno() in found
+
+    def receive(self) -> None:
+        """Take what has arrived."""
+        pgconn = self.connection.pgconn
+        pgconn.consume_input()
+        if pgconn.status != pq.ConnStatus.OK:
+            raise EngineUnavailableError(f"{self._where} ended the session that listens")
+        self._take_all()
+
+    def _take_all(self) -> None:
+        while (notify := self.connection.pgconn.notifies()) is not None:
+            # A server whose encoding isn't UTF-8 may send any bytes, and anybody may have sent them there.
+            self._take(self, notify.relname.decode(errors="replace"), notify.extra.decode(errors="replace"))
+
+    def cut(self) -> None:
+        """End it from outside its thread."""
+        cut(self.connection)
+
+    def close(self) -> None:
+        """Close it, by its own thread."""
+        self.connection.close()
+
+
+def readable(descriptors: list[int], seconds: float) -> set[int]:
+    """Wait until some can be read, and return them. ``select`` would not do: it takes no descriptor past 1,023."""
+    seconds = max(0.0, seconds)
+    if hasattr(select, "poll"):
+        look = select.poll()
+        for each in descriptors:
+            look.register(each, select.POLLIN)
+        return {number for number, _ in look.poll(seconds * 1_000)}
+    return set(select.select(descriptors, [], [], seconds)[0])
+
+
+def is_writable(descriptor: int, seconds: float) -> bool:
+    """Wait until it can be written to."""
+    seconds = max(0.0, seconds)
+    if hasattr(select, "poll"):
+        look = select.poll()
+        look.register(descriptor, select.POLLOUT)
+        return bool(look.poll(seconds * 1_000))
+    return bool(select.select([], [descriptor], [], seconds)[1])
