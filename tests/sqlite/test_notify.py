@@ -16,8 +16,8 @@ import pytest
 import alkstore
 from alkstore import EngineUnavailableError, Notification
 from alkstore_sqlite import notify
+from alkstore_sqlite.bells import BELLS_SUFFIX, Bell
 from alkstore_sqlite.executor import NOTIFIED_FOR
-from alkstore_sqlite.notify import BELLS_SUFFIX
 from contract_tests.scale import rounds
 from tests.sqlite.conftest import Opener
 from tests.sqlite.support import Program, back_door, look
@@ -33,7 +33,7 @@ def bells(path: Path) -> list[Path]:
     return sorted(folder.iterdir()) if folder.exists() else []
 
 
-def no_bell(_: notify.Bell) -> bool:
+def no_bell(_: Bell) -> bool:
     """Hang up none."""
     return False
 
@@ -115,7 +115,7 @@ def test_without_fifos_the_backstop_does_it_all(
     path: Path, store: alkstore.Store, open_store: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on Windows, or where the folder can't be made."""
-    monkeypatch.setattr(notify.Bell, "hang", no_bell)
+    monkeypatch.setattr(Bell, "hang", no_bell)
     with store.listen("c") as listener, store.queue("q").consume("w", poll_interval=NEVER) as consumer:
         with ThreadPoolExecutor(1) as thread:
             waiting = thread.submit(next, consumer)
