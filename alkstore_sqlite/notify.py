@@ -3,37 +3,35 @@
 **Bells**, FIFOs beside the database, are rung by whoever has committed (see ``bells``).
 
 **The backstop.** Bells don't know of writers that don't know of bells (the application's own connections, an SQLite prompt),
-and a ring can be lost. ``PRAGMA data_version``, asked a few times a second, sees every commit of every connection. (Watching the
-log by inotify doesn't: it tells of a commit before it can be seen.) Where there are no FIFOs, it is all there is.
+and a ring can be lost. So every commit is looked for, too (see ``watch``), five times a second, whatever is rung
+meanwhile. Where there are no FIFOs, it is all there is.
 
 **Notifications** are rows, numbered without gaps in the order of the commits, since there is one writer at a time. They are
 kept for a minute. A listener reads on from the last that it has seen; where the first that is left isn't the next, it was too
 slow, and is told so.
 
-The thread that hears runs while somebody waits, and for a few seconds longer. Its connection is one of the pool's, and is
-held between its looks as an open transaction's is: so a fork and ``close`` know of it.
+The thread that hears runs while somebody waits, and for a few seconds longer. Its bell and its watch are its own: another
+thread may be started while it ends.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import os
 import select
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from alkstore.engine import Heard, Subscription
-from alkstore.errors import AlkstoreError, EngineUnavailableError
+from alkstore.errors import EngineUnavailableError
 from alkstore.records import Notification
 from alkstore_sqlite import sql
 from alkstore_sqlite.bells import ANYTHING, Bell, ring, spell
-from alkstore_sqlite.errors import DRIVER_ERRORS, is_busy
 from alkstore_sqlite.executor import Units
-from alkstore_sqlite.locking import Inside
+from alkstore_sqlite.watch import Watch, identity
 
 if TYPE_CHECKING:
     from alkstore_sqlite.operations import Operations
@@ -47,6 +45,9 @@ _LOOK: Final = 0.2
 _LINGER: Final = 5.0
 """Seconds that the thread goes on once nobody waits: whoever waits again and again finds it there."""
 
+_JOINED_WITHIN: Final = 1.0
+"""Seconds that ``close`` waits for the thread to end."""
+
 _PAGE: Final = 500
 """Notifications that a listener reads at a time."""
 
@@ -58,7 +59,7 @@ class Hub:
         self._pool: Final = pool
         self._operations: Final = operations
         self._database: Final = pool.location.path
-        self.inside = Inside()
+        self._file: Final = None if self._database is None else identity(self._database)
         self._begin()
         pool.heirs.append(self.inherit)
 
@@ -68,8 +69,7 @@ class Hub:
         self._attending = 0
         self._listeners: set[TableSubscription] = set()
         self._thread: threading.Thread | None = None
-        self._bell = None if self._database is None else Bell(self._database)
-        self._units: Units | None = None
+        self._bell: Bell | None = None
         self._hears = False
         self._closed = False
         self._failure: str | None = None
@@ -132,51 +132,52 @@ class Hub:
     # --- the thread ----------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        """Have the thread run, and wait until it hears."""
+        """Have the thread run, and wait until its bell hangs, or can't be hung."""
         if self._database is None:
             return  # nobody else can commit: the store's own wakes are all there are
         with self._changed:
             if self._thread is None and not self._closed:
                 self._hears = False
-                self._thread = threading.Thread(target=self._work, name="alkstore-hub", daemon=True)
+                self._bell = Bell(self._database)
+                self._thread = threading.Thread(target=self._work, args=(self._bell,), name="alkstore-hub", daemon=True)
                 self._thread.start()
             self._changed.wait_for(lambda: self._hears or self._closed or self._thread is None, _LINGER)
 
-    def _work(self) -> None:
-        bell = self._bell
-        assert bell is not None  # noqa: S101 - a store in memory has no such thread
+    def _work(self, bell: Bell) -> None:
         me = threading.current_thread()
+        watch = Watch(self._pool, self._file)
         try:
             bell.hang()
-            version, place = self._data_version(), self._place()
             with self._changed:
                 self._hears = True
                 self._changed.notify_all()
-            idle_since = time.monotonic()
+            # The first look says that anything may have been committed: so nothing is lost that was before it.
+            idle_since = next_look = time.monotonic()
             while self._goes_on(me, idle_since):
+                now = time.monotonic()
                 if self._wanted():
-                    idle_since = time.monotonic()
-                rung = self._listen_for(bell)
-                if rung:
-                    self._hear(rung)
-                    continue
-                bell.hang()
-                if self._place() != place:
-                    self._fail(f"{self._pool.where} was replaced by another file, or removed, under the open store")
-                found = self._data_version()
-                if found != version:
-                    version = found
-                    self._hear(ANYTHING)
-                    self._tell_listeners()
+                    idle_since = now
+                if now < next_look:
+                    self._hear(self._listen_for(bell, next_look - now))
+                else:  # by the time, and not by the silence: where it is always rung, the others are to be seen, too
+                    next_look = now + _LOOK
+                    bell.hang()
+                    self._look(watch)
         finally:
             bell.take_down()
-            with self.inside:
-                self._part(self._pool.give)
+            watch.end()
             with self._changed:
                 if self._thread is me:
                     self._thread = None
                     self._hears = False
                 self._changed.notify_all()
+
+    def _look(self, watch: Watch) -> None:
+        if watch.is_replaced():
+            self._fail(f"{self._pool.where} was replaced by another file, or removed, under the open store")
+        if watch.has_changed():
+            self._hear(ANYTHING)
+            self._tell_listeners()
 
     def _wanted(self) -> bool:
         return bool(self._attending or self._listeners)
@@ -191,17 +192,17 @@ class Hub:
                 self._hears = False
             return False
 
-    def _listen_for(self, bell: Bell) -> bytes:
+    def _listen_for(self, bell: Bell, seconds: float) -> bytes:
         if bell.descriptor < 0:
             with self._changed:
-                self._changed.wait_for(lambda: self._closed, _LOOK)
+                self._changed.wait_for(lambda: self._closed, seconds)
             return b""
         if hasattr(select, "poll"):
             look = select.poll()
             look.register(bell.descriptor, select.POLLIN)
-            ready = look.poll(_LOOK * 1000)
+            ready = look.poll(seconds * 1000)
         else:
-            ready, _, _ = select.select([bell.descriptor], [], [], _LOOK)
+            ready, _, _ = select.select([bell.descriptor], [], [], seconds)
         return bell.read() if ready else b""
 
     def _hear(self, rung: bytes) -> None:
@@ -227,84 +228,38 @@ class Hub:
         for subscription in listeners:
             subscription.stir()
 
-    def _place(self) -> tuple[int, int] | None:
-        """Return which file it is, by looking at its name alone."""
-        try:
-            found = os.stat(self._database or "")  # noqa: PTH116 - not opened, nor resolved
-        except OSError:
-            return None
-        return found.st_dev, found.st_ino
-
     def _fail(self, why: str) -> None:
         if self._failure is None:
             self._failure = why
             _LOG.warning("%s", why)
         self._tell_listeners()
 
-    def _data_version(self) -> int | None:
-        """Ask on the hub's own connection, the same each time; ``None`` where that can't be had just now."""
-        with self.inside:
-            if self._closed:
-                return None
-            try:
-                if self._units is None:
-                    self._units = self._pool.take()
-                    self._pool.hold(self)
-                row: tuple[int] = self._units.execute(sql.DATA_VERSION).fetchone()
-            except DRIVER_ERRORS as exc:
-                if not is_busy(exc):
-                    self._part(self._pool.discard)
-                return None
-            except AlkstoreError:
-                return None
-            return row[0]
-
-    # --- its connection, seen by a fork and by ``close`` (see ``pool.Held``) ----------------------------------------
-
-    def _part(self, end: Callable[[Units], None]) -> None:
-        """Part with the connection, if there is one; called by whoever is inside."""
-        units, self._units = self._units, None
-        if units is not None:
-            self._pool.let_go(self)
-            end(units)
+    # --- the end, and forks -------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """End it: whoever waits for a notification is told."""
-        self.cut(time.monotonic() + _LINGER)
-        bell, thread = self._bell, self._thread
-        if thread is not None and thread is not threading.current_thread():
-            if bell is not None:
-                bell.strike()
-            thread.join(1.0)
-
-    def cut(self, deadline: float) -> None:
-        """End it, for ``close``."""
         with self._changed:
             self._closed = True
+            bell = self._bell
             self._changed.notify_all()
-        if self.inside.acquire(timeout=max(0.0, deadline - time.monotonic())):
-            try:
-                self._part(self._pool.give)
-            finally:
-                self.inside.release()
+        if bell is not None:
+            bell.strike()
         self._tell_listeners()
 
-    def disown(self) -> None:
-        """In a forked child: see ``inherit``, which is called also where no connection is held."""
+    def join(self) -> None:
+        """Wait until the thread has ended, for a bounded time; to be called when the pool is closed, too."""
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(_JOINED_WITHIN)
 
     def inherit(self) -> None:
-        """In a forked child: nobody waits here; the connection, the bell and the thread are the parent's."""
+        """In a forked child: nobody waits here; the bell and the thread are the parent's."""
         listeners = list(self._listeners)
         if self._bell is not None:
             self._bell.forget()
-        self.inside = Inside()
         self._begin()
         for subscription in listeners:
             subscription.disown()
-
-    def clear(self) -> bool:
-        """In a forked child: it has no transaction open."""
-        return True
 
 
 def _read(units: Units, channels: str, after: int) -> tuple[int, int | None, list[tuple[int, str, str]]]:

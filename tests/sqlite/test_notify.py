@@ -15,16 +15,19 @@ import pytest
 
 import alkstore
 from alkstore import EngineUnavailableError, Notification
+from alkstore_sqlite import bells as bells_of
 from alkstore_sqlite import notify
 from alkstore_sqlite.bells import BELLS_SUFFIX, Bell
 from alkstore_sqlite.executor import NOTIFIED_FOR
 from contract_tests.scale import rounds
 from tests.sqlite.conftest import Opener
-from tests.sqlite.support import Program, back_door, look
+from tests.sqlite.support import Program, back_door, look, pool_of
 from tests.support.waiting import wait_until
 
 WAIT = 60.0
 NEVER = 3_600
+SOON = 15.0
+"""Seconds within which what is seen at all is seen."""
 
 
 def bells(path: Path) -> list[Path]:
@@ -109,6 +112,76 @@ def test_a_writer_that_knows_nothing_of_bells_is_seen(path: Path, store: alkstor
         with back_door(path) as connection:
             connection.execute("INSERT INTO alkstore_enqueue (queue, payload) VALUES ('q', '7')")
         assert 7 == waiting.result(WAIT).payload
+
+
+def test_steady_rings_do_not_hide_other_commits(path: Path, store: alkstore.Store) -> None:
+    """The look for commits goes by the time: another queue's bell may ring without a pause."""
+    over = threading.Event()
+
+    def ring() -> None:
+        while not over.wait(0.01):
+            bells_of.ring(str(path), None, [b"1 busy\n"])
+
+    with ThreadPoolExecutor(2) as threads, store.queue("q").consume("w", poll_interval=NEVER) as consumer:
+        for turn in range(3):
+            waiting = threads.submit(next, consumer)
+            if turn == 1:  # by now the first look is over
+                threads.submit(ring)
+            wait_until(lambda: bells(path), WAIT, "the consumer to wait")
+            with back_door(path) as connection:
+                connection.execute("INSERT INTO alkstore_enqueue (queue, payload) VALUES ('q', ?)", [str(turn)])
+            try:
+                assert turn == waiting.result(SOON).payload
+            finally:
+                if turn == 2 or not waiting.done():
+                    over.set()
+                    consumer.close()
+
+
+def test_one_connection_will_do(open_store: Opener, path: Path) -> None:
+    """Whoever hears has one of his own, so that he takes none from those who work; and it is closed with the others."""
+    store = open_store(pool_size=1, lock_timeout=2)
+    with ThreadPoolExecutor(1) as thread, store.listen("c") as listener:
+        with store.queue("q").consume("w", poll_interval=NEVER) as consumer:
+            for turn in range(5):
+                waiting = thread.submit(next, consumer)
+                wait_until(lambda: len(pool_of(store)._open) == 2, WAIT, "the hub's connection")
+                store.queue("q").enqueue(turn)
+                assert turn == waiting.result(WAIT).payload
+                with back_door(path) as connection:
+                    connection.execute("INSERT INTO alkstore_enqueue (queue, payload) VALUES ('q', '7')")
+                handle = thread.submit(next, consumer).result(WAIT)
+                assert 7 == handle.payload
+                with store.transaction() as tx:
+                    tx.notify("c", str(turn))
+                    assert tx.bind(handle).ack()
+                assert str(turn) == _payload(listener.get(WAIT))
+        pool = pool_of(store)
+        store.close()
+    assert set() == pool._open
+
+
+def test_with_one_connection_a_fork_is_survived(open_store: Opener) -> None:
+    """The hub's connection is held still like the others."""
+    store = open_store(pool_size=1, lock_timeout=2)
+    with store.listen("c") as listener:
+        for turn in range(5):
+            child = os.fork()
+            if child == 0:
+                code = 1
+                try:
+                    store.notify("c", f"child {turn}")
+                    with store.listen("c") as own:
+                        store.notify("c", f"own {turn}")
+                        code = 0 if own.get(WAIT) is not None else 2
+                    store.close()
+                finally:
+                    os._exit(code)
+            assert 0 == os.waitpid(child, 0)[1]
+            store.notify("c", f"parent {turn}")
+            assert [f"child {turn}", f"own {turn}", f"parent {turn}"] == [
+                _payload(listener.get(WAIT)) for _ in range(3)
+            ]
 
 
 def test_without_fifos_the_backstop_does_it_all(
