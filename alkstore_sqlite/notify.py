@@ -268,7 +268,12 @@ def _read(units: Units, channels: str, after: int) -> tuple[int, int | None, lis
 
 
 class TableSubscription(Subscription):
-    """One listener, and how far it has read. ``get`` is for one thread at a time."""
+    """One listener, and how far it has read.
+
+    One thread reads at a time, and takes what it finds; the lock is held for that, and never while somebody waits. How often
+    the listener was stirred is counted, and up to which count it has been read: so no thread takes the news from another,
+    and a read that fails leaves them to the next.
+    """
 
     def __init__(self, hub: Hub, channels: frozenset[str]) -> None:
         self._hub = hub
@@ -276,7 +281,9 @@ class TableSubscription(Subscription):
         self._after = 0
         self._ready: deque[Notification] = deque()
         self._changed = threading.Condition()
-        self._stirred = False
+        self._reading = threading.Lock()
+        self._stirs = 0
+        self._seen = 0
         self._closed = False
 
     def start(self) -> None:
@@ -286,34 +293,45 @@ class TableSubscription(Subscription):
     def get(self, timeout: float | None) -> Notification | None:
         """Return the next one."""
         until = None if timeout is None else time.monotonic() + timeout
+        anew = True
         while not self._closed:
-            if self._ready:
-                return self._ready.popleft()
-            with self._changed:
-                self._stirred = False
-            self._hub.check()
-            if self._read_on():
-                continue
+            with self._reading:
+                if not self._ready and (anew or self._is_stirred()):
+                    self._read()
+                if self._ready:
+                    return self._ready.popleft()
+            anew = False
             with self._changed:
                 left = None if until is None else until - time.monotonic()
                 if left is not None and left <= 0:
                     return None
-                self._changed.wait_for(lambda: self._stirred or self._closed, left)
+                self._changed.wait_for(lambda: self._ready or self._is_stirred() or self._closed, left)
         return None
 
-    def _read_on(self) -> bool:
+    def _is_stirred(self) -> bool:
+        return self._seen != self._stirs
+
+    def _read(self) -> None:
+        stirs = self._stirs
+        self._hub.check()
+        self._read_on()
+        self._seen = stirs
+        if len(self._ready) > 1:
+            with self._changed:
+                self._changed.notify_all()  # there is something for the others, too
+
+    def _read_on(self) -> None:
         last, first, rows = self._hub.read(self._channels, self._after)
         if self._after < last and (first is None or first > self._after + 1):
             self._ready.append(Notification(channel="", payload="", gap=True))
             self._after = last if first is None else first - 1
         self._ready.extend(Notification(channel=channel, payload=payload) for _, channel, payload in rows)
         self._after = rows[-1][0] if len(rows) == _PAGE else max(self._after, last)
-        return bool(self._ready)
 
     def stir(self) -> None:
         """Have it look."""
         with self._changed:
-            self._stirred = True
+            self._stirs += 1
             self._changed.notify_all()
 
     def close(self) -> None:
@@ -326,3 +344,4 @@ class TableSubscription(Subscription):
         """In a forked child: it is the parent's."""
         self._closed = True
         self._changed = threading.Condition()
+        self._reading = threading.Lock()
