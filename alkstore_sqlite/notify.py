@@ -21,6 +21,7 @@ import logging
 import select
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
@@ -67,7 +68,8 @@ class Hub:
         self._changed = threading.Condition()
         self._heard: Heard | None = None
         self._attending = 0
-        self._listeners: set[TableSubscription] = set()
+        self._listeners: set[weakref.ref[TableSubscription]] = set()
+        """Weakly: whoever drops his without a word is told of nothing any more, and keeps no thread running."""
         self._thread: threading.Thread | None = None
         self._bell: Bell | None = None
         self._hears = False
@@ -100,7 +102,7 @@ class Hub:
         """Return a subscription from now on."""
         subscription = TableSubscription(self, channels)
         with self._changed:
-            self._listeners.add(subscription)
+            self._listeners.add(weakref.ref(subscription))
         try:
             self._start()
             subscription.start()
@@ -114,7 +116,7 @@ class Hub:
     def forget(self, subscription: TableSubscription) -> None:
         """Tell a subscription of nothing any more."""
         with self._changed:
-            self._listeners.discard(subscription)
+            self._listeners.discard(weakref.ref(subscription))
             self._changed.notify_all()
 
     def read(self, channels: str, after: int) -> tuple[int, int | None, list[tuple[int, str, str]]]:
@@ -180,7 +182,22 @@ class Hub:
             self._tell_listeners()
 
     def _wanted(self) -> bool:
-        return bool(self._attending or self._listeners)
+        return bool(self._attending or self._left())
+
+    def _left(self) -> list[TableSubscription]:
+        """Return the listeners that somebody still has, and forget the others.
+
+        Nothing is called when one is collected: that may come at any moment, with the lock held.
+        """
+        with self._changed:
+            found: list[TableSubscription] = []
+            for reference in list(self._listeners):
+                listener = reference()
+                if listener is None:
+                    self._listeners.discard(reference)
+                else:
+                    found.append(listener)
+            return found
 
     def _goes_on(self, me: threading.Thread, idle_since: float) -> bool:
         """Say whether to go on; decided with the lock held, so that whoever comes just now starts another thread."""
@@ -223,9 +240,7 @@ class Hub:
                 heard(name, count)
 
     def _tell_listeners(self) -> None:
-        with self._changed:
-            listeners = list(self._listeners)
-        for subscription in listeners:
+        for subscription in self._left():
             subscription.stir()
 
     def _fail(self, why: str) -> None:
@@ -254,12 +269,13 @@ class Hub:
 
     def inherit(self) -> None:
         """In a forked child: nobody waits here; the bell and the thread are the parent's."""
-        listeners = list(self._listeners)
+        listeners = [reference() for reference in self._listeners]
         if self._bell is not None:
             self._bell.forget()
         self._begin()
         for subscription in listeners:
-            subscription.disown()
+            if subscription is not None:
+                subscription.disown()
 
 
 def _read(units: Units, channels: str, after: int) -> tuple[int, int | None, list[tuple[int, str, str]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import stat
@@ -34,6 +35,11 @@ def bells(path: Path) -> list[Path]:
     """Return the FIFOs that hang beside the database."""
     folder = path.with_name(path.name + BELLS_SUFFIX)
     return sorted(folder.iterdir()) if folder.exists() else []
+
+
+def hub_of(store: alkstore.Store) -> notify.Hub:
+    """Return what hears for the store."""
+    return cast(Any, store).engine._hub
 
 
 def no_bell(_: Bell) -> bool:
@@ -283,6 +289,39 @@ def test_a_fork_leaves_the_parents_listener_alone(path: Path, store: alkstore.St
         assert [mine] == bells(path)
         store.queue("q").enqueue(1)
         assert store.queue("q").wait(WAIT)
+
+
+def test_dropped_listeners_are_forgotten(
+    path: Path, store: alkstore.Store, open_store: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without being closed: the thread and the bell go when nobody is left; and who is left goes on hearing."""
+    monkeypatch.setattr(notify, "_LINGER", 0.3)
+    kept = store.listen("c")
+    dropped = [store.listen("c") for _ in range(50)]
+    hub = hub_of(store)
+    assert 51 == len(hub._listeners)
+    dropped.clear()
+    gc.collect()
+    wait_until(lambda: len(hub._listeners) == 1, WAIT, "the dropped listeners to be forgotten")
+    open_store().notify("c", "x")
+    assert "x" == _payload(kept.get(WAIT))
+    assert 1 == len(bells(path))
+    del kept
+    gc.collect()
+    wait_until(lambda: not bells(path) and hub._thread is None, WAIT, "the hub to end")
+    store.notify("c", "nobody hears it")
+
+
+def test_dropped_listeners_of_a_store_in_memory_are_forgotten() -> None:
+    """There is no thread that could: the next notification does it."""
+    with alkstore.open("sqlite:///:memory:") as store:
+        for _ in range(50):
+            store.listen("c")
+        gc.collect()
+        listener = store.listen("c")
+        store.notify("c", "x")
+        assert "x" == _payload(listener.get(WAIT))
+        wait_until(lambda: len(hub_of(store)._listeners) == 1, WAIT, "the dropped to be forgotten")
 
 
 def test_the_thread_that_hears_ends_with_the_store(store: alkstore.Store) -> None:
