@@ -225,7 +225,7 @@ class SqliteEngine:
             clock_skew=timedelta(0),
             oldest_snapshot_age=None,
             wal_bytes=self._wal_bytes(),
-            wakes="notify",
+            wakes=self._hub.wakes,
         )
 
     def close(self) -> None:

@@ -24,7 +24,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from alkstore.engine import Heard, Subscription
 from alkstore.errors import EngineUnavailableError
@@ -71,9 +71,13 @@ class Hub:
         self._listeners: set[weakref.ref[TableSubscription]] = set()
         """Weakly: whoever drops his without a word is told of nothing any more, and keeps no thread running."""
         self._thread: threading.Thread | None = None
+        self._started: threading.Thread | None = None
+        """The one that was started last, which may be about to end."""
         self._bell: Bell | None = None
         self._hears = False
         self._closed = False
+        self._deaf = False
+        """No thread could be had, when one was wanted last."""
         self._failure: str | None = None
 
     # --- alkstore.engine.Notifying -------------------------------------------------------------------------------
@@ -83,6 +87,7 @@ class Hub:
         if notified:
             self._tell_listeners()
         if self._database is not None:
+            self.step()
             ring(self._database, None if self._bell is None else self._bell.name, spell(rings, notified=notified))
 
     def attend(self, heard: Heard) -> None:
@@ -123,6 +128,21 @@ class Hub:
         """Return the last number given, the first that is left, and a page of what came after ``after``."""
         return self._operations.read(_read, channels, after)
 
+    def step(self) -> float | None:
+        """Return for how many seconds to wait at most before a look; ``None``: whoever waits is told when to.
+
+        Where there is no thread that would tell him, one is tried anew.
+        """
+        if self._database is None or self._thread is not None:
+            return None
+        with self._changed:
+            return None if not self._wanted() or self._has_thread(self._database) else _LOOK
+
+    @property
+    def wakes(self) -> Literal["notify", "poll"]:
+        """Whether others' commits are heard of at once."""
+        return "poll" if self._deaf else "notify"
+
     def check(self) -> None:
         """Raise where nothing can be heard any more."""
         if self._closed:
@@ -138,12 +158,27 @@ class Hub:
         if self._database is None:
             return  # nobody else can commit: the store's own wakes are all there are
         with self._changed:
-            if self._thread is None and not self._closed:
-                self._hears = False
-                self._bell = Bell(self._database)
-                self._thread = threading.Thread(target=self._work, args=(self._bell,), name="alkstore-hub", daemon=True)
-                self._thread.start()
-            self._changed.wait_for(lambda: self._hears or self._closed or self._thread is None, _LINGER)
+            if self._has_thread(self._database):
+                self._changed.wait_for(lambda: self._hears or self._closed or self._thread is None, _LINGER)
+
+    def _has_thread(self, database: str) -> bool:
+        """Start the thread where there is none, and say whether there is one; called with the lock held."""
+        if self._thread is None and not self._closed:
+            bell = Bell(database)
+            thread = threading.Thread(target=self._work, args=(bell,), name="alkstore-hub", daemon=True)
+            self._hears = False
+            try:
+                thread.start()
+            except RuntimeError as exc:  # no more threads, or the interpreter is ending
+                _LOG.log(
+                    logging.DEBUG if self._deaf else logging.WARNING,
+                    "%s: no thread to hear other processes' commits on, whoever waits polls: %s", self._pool.where, exc,
+                )  # fmt: skip
+                self._deaf = True
+                return False
+            self._thread = self._started = thread
+            self._bell, self._deaf = bell, False
+        return self._thread is not None
 
     def _work(self, bell: Bell) -> None:
         me = threading.current_thread()
@@ -173,6 +208,7 @@ class Hub:
                     self._thread = None
                     self._hears = False
                 self._changed.notify_all()
+            self._tell_listeners()  # whoever is left has another thread started
 
     def _look(self, watch: Watch) -> None:
         if watch.is_replaced():
@@ -263,7 +299,7 @@ class Hub:
 
     def join(self) -> None:
         """Wait until the thread has ended, for a bounded time; to be called when the pool is closed, too."""
-        thread = self._thread
+        thread = self._started
         if thread is not None and thread is not threading.current_thread():
             thread.join(_JOINED_WITHIN)
 
@@ -309,19 +345,23 @@ class TableSubscription(Subscription):
     def get(self, timeout: float | None) -> Notification | None:
         """Return the next one."""
         until = None if timeout is None else time.monotonic() + timeout
-        anew = True
+        anew = True  # where nobody tells of anything, at each turn
         while not self._closed:
             with self._reading:
                 if not self._ready and (anew or self._is_stirred()):
                     self._read()
                 if self._ready:
                     return self._ready.popleft()
-            anew = False
+            step = self._hub.step()
+            anew = step is not None
             with self._changed:
                 left = None if until is None else until - time.monotonic()
                 if left is not None and left <= 0:
                     return None
-                self._changed.wait_for(lambda: self._ready or self._is_stirred() or self._closed, left)
+                times = [seconds for seconds in (left, step) if seconds is not None]
+                self._changed.wait_for(
+                    lambda: self._ready or self._is_stirred() or self._closed, min(times, default=None)
+                )
         return None
 
     def _is_stirred(self) -> bool:

@@ -8,6 +8,7 @@ import os
 import stat
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
@@ -289,6 +290,71 @@ def test_a_fork_leaves_the_parents_listener_alone(path: Path, store: alkstore.St
         assert [mine] == bells(path)
         store.queue("q").enqueue(1)
         assert store.queue("q").wait(WAIT)
+
+
+@pytest.fixture
+def no_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Let no hub's thread start, until the event is set."""
+    allowed = threading.Event()
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == "alkstore-hub" and not allowed.is_set():
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    yield allowed
+    allowed.set()
+
+
+def test_without_a_thread_whoever_waits_polls(
+    store: alkstore.Store, open_store: Opener, no_threads: threading.Event, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Promptly, and it is said once; listeners look for themselves, and a wait ends in its time."""
+    other = open_store()
+    start = time.monotonic()
+    assert False is store.queue("q").wait(0.1)
+    assert time.monotonic() - start < 3
+    assert "poll" == store.health().wakes
+    with store.listen("c") as listener, ThreadPoolExecutor(1) as thread:
+        assert None is listener.get(0.01)
+        waiting = thread.submit(listener.get)
+        other.notify("c", "x")
+        assert "x" == _payload(waiting.result(WAIT))
+        consuming = thread.submit(next, store.queue("q").consume("w", poll_interval=0.1))
+        other.queue("q").enqueue(7)
+        assert 7 == consuming.result(WAIT).payload
+    said = [record for record in caplog.records if record.levelno == logging.WARNING and "polls" in record.message]
+    assert 1 == len(said)
+    start = time.monotonic()
+    store.close()
+    assert time.monotonic() - start < 10
+
+
+def test_the_thread_is_tried_anew(
+    path: Path, store: alkstore.Store, open_store: Opener, no_threads: threading.Event
+) -> None:
+    """By the next who waits or listens, by a listener that waits already, and when the store itself has committed."""
+    with ThreadPoolExecutor(2) as threads, store.queue("q").consume("w", poll_interval=NEVER) as consumer:
+        waiting = threads.submit(next, consumer)
+        wait_until(lambda: store.health().wakes == "poll", WAIT, "the refusal")
+        no_threads.set()
+        store.queue("other").enqueue(1)
+        wait_until(lambda: store.health().wakes == "notify", WAIT, "another attempt")
+        open_store().queue("q").enqueue(7)
+        assert 7 == waiting.result(WAIT).payload
+        store.close()
+
+        store = open_store()
+        no_threads.clear()
+        listener = store.listen("c")
+        getting = threads.submit(listener.get)
+        assert "poll" == store.health().wakes
+        no_threads.set()
+        wait_until(lambda: store.health().wakes == "notify", WAIT, "another attempt")
+        open_store().notify("c", "x")
+        assert "x" == _payload(getting.result(WAIT))
 
 
 def test_dropped_listeners_are_forgotten(
