@@ -34,8 +34,9 @@ OLDEST: Final = (3, 35, 0)
 def open_engine(url: str, options: EngineOptions, extra: Mapping[str, object]) -> SqliteEngine:
     """Open the database that an SQLite URL names, its schema created, upgraded or checked (S-1, S-2).
 
-    ``extra`` may have ``pool_size``: the most connections to open, from 1, by default 16. Raises ``ValidationError`` for
-    anything else in it, and for a URL that isn't one of SQLite's.
+    ``extra`` may have ``pool_size``: the most connections to open, from 1, by default 16; there is one more
+    while somebody waits or listens. Raises ``ValidationError`` for anything else in it, and for a URL that isn't one of
+    SQLite's.
     """
     location = parse(url)
     size = _pool_size(extra, memory=location.path is None)
@@ -224,13 +225,14 @@ class SqliteEngine:
             clock_skew=timedelta(0),
             oldest_snapshot_age=None,
             wal_bytes=self._wal_bytes(),
-            wakes="notify",
+            wakes=self._hub.wakes,
         )
 
     def close(self) -> None:
         """Close the connections; transactions still open in threads are rolled back (S-3)."""
         self._hub.close()
         self._pool.close()
+        self._hub.join()
 
     def _wal_bytes(self) -> int | None:
         path = self._pool.location.path

@@ -1,49 +1,38 @@
 """Hearing of other processes' commits, and the notifications that lie in a table (clauses W-1 to W-4, Z-15).
 
-**Bells.** SQLite tells nobody of a commit. So whoever waits hangs up a bell: a FIFO in a folder beside the database, named by
-chance, with the database's own permissions. Whoever has committed writes a line into each FIFO that he finds there: which
-queue, and how many jobs. A FIFO that nobody reads any more refuses to be opened for writing, so that the first who rings
-there after a crash takes it down. Without waiters there is no folder, and a ring is one failed look for it.
-
-A FIFO is opened under a name that nobody rings, and gets its own when it is being read: else it could be taken for a
-dead one in between, and be taken down.
+**Bells**, FIFOs beside the database, are rung by whoever has committed (see ``bells``).
 
 **The backstop.** Bells don't know of writers that don't know of bells (the application's own connections, an SQLite prompt),
-and a ring can be lost. ``PRAGMA data_version``, asked a few times a second, sees every commit of every connection. (Watching the
-log by inotify doesn't: it tells of a commit before it can be seen.) Where there are no FIFOs, it is all there is.
+and a ring can be lost. So every commit is looked for, too (see ``watch``), five times a second, whatever is rung
+meanwhile. Where there are no FIFOs, it is all there is.
 
 **Notifications** are rows, numbered without gaps in the order of the commits, since there is one writer at a time. They are
 kept for a minute. A listener reads on from the last that it has seen; where the first that is left isn't the next, it was too
 slow, and is told so.
 
-The thread that hears runs while somebody waits, and for a few seconds longer. Its connection is one of the pool's, and is
-held between its looks as an open transaction's is: so a fork and ``close`` know of it.
+The thread that hears runs while somebody waits, and for a few seconds longer. Its bell and its watch are its own: another
+thread may be started while it ends.
 """
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import json
 import logging
-import os
-import secrets
 import select
-import stat
 import threading
 import time
+import weakref
 from collections import deque
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, Literal
 
 from alkstore.engine import Heard, Subscription
-from alkstore.errors import AlkstoreError, EngineUnavailableError
+from alkstore.errors import EngineUnavailableError
 from alkstore.records import Notification
 from alkstore_sqlite import sql
-from alkstore_sqlite.errors import DRIVER_ERRORS, is_busy
+from alkstore_sqlite.bells import ANYTHING, Bell, ring, spell
 from alkstore_sqlite.executor import Units
-from alkstore_sqlite.locking import Inside
+from alkstore_sqlite.watch import Watch, identity
 
 if TYPE_CHECKING:
     from alkstore_sqlite.operations import Operations
@@ -51,142 +40,17 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger("alkstore")
 
-BELLS_SUFFIX: Final = "-alkstore-bells"
-"""The folder of the bells is the database's name with this behind it."""
-
 _LOOK: Final = 0.2
 """Seconds between two questions for the data version."""
 
 _LINGER: Final = 5.0
 """Seconds that the thread goes on once nobody waits: whoever waits again and again finds it there."""
 
+_JOINED_WITHIN: Final = 1.0
+"""Seconds that ``close`` waits for the thread to end."""
+
 _PAGE: Final = 500
 """Notifications that a listener reads at a time."""
-
-_LINE: Final = min(512, getattr(select, "PIPE_BUF", 512))
-"""Bytes of a line at most, which is so written whole or not at all."""
-
-_ANYTHING: Final = b"0 \n"
-
-
-class Bell:
-    """This process's FIFO in the folder beside the database."""
-
-    def __init__(self, database: str) -> None:
-        self._database: Final = Path(database)
-        self._folder: Final = Path(database + BELLS_SUFFIX)
-        self._path: Path | None = None
-        self.descriptor = -1
-
-    @property
-    def name(self) -> str | None:
-        """Its name in the folder."""
-        return None if self._path is None else self._path.name
-
-    def hang(self) -> bool:
-        """Hang it up, where it isn't; say whether it is there."""
-        if not hasattr(os, "mkfifo"):
-            return False
-        if self._path is not None and self._path.exists():
-            return True
-        self.take_down()
-        with contextlib.suppress(OSError):
-            mode = self._database.stat().st_mode & 0o666
-            for _ in range(3):  # whoever leaves last takes the folder away
-                with contextlib.suppress(FileNotFoundError):
-                    self._make(mode)
-                    return True
-        return False
-
-    def _make(self, mode: int) -> None:
-        if not self._folder.is_dir():
-            with contextlib.suppress(FileExistsError):
-                self._folder.mkdir(0o700)
-                self._folder.chmod(mode | (mode & 0o444) >> 2)  # whoever may read the database may look in
-        name = f"{os.getpid()}-{secrets.token_hex(8)}"
-        hidden = self._folder / f".{name}"
-        os.mkfifo(hidden, 0o600)
-        descriptor = -1
-        try:
-            hidden.chmod(mode)
-            # For both, so that there is always a writer, and the reader never at an end.
-            descriptor = os.open(hidden, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-            hidden.rename(self._folder / name)
-        except BaseException:
-            if descriptor >= 0:
-                os.close(descriptor)
-            hidden.unlink(missing_ok=True)
-            raise
-        self._path, self.descriptor = self._folder / name, descriptor
-
-    def take_down(self) -> None:
-        """Take it down, and the folder with it if it is the last."""
-        path, self._path = self._path, None
-        if self.descriptor >= 0:
-            os.close(self.descriptor)
-            self.descriptor = -1
-        if path is not None:
-            with contextlib.suppress(OSError):
-                path.unlink()
-            with contextlib.suppress(OSError):  # others hang there
-                self._folder.rmdir()
-
-    def forget(self) -> None:
-        """In a forked child: let go of the parent's."""
-        self._path = None
-        if self.descriptor >= 0:
-            os.close(self.descriptor)
-            self.descriptor = -1
-
-    def strike(self) -> None:
-        """Ring it oneself, so that whoever reads it looks up."""
-        with contextlib.suppress(OSError):
-            os.write(self.descriptor, b"\n")
-
-    def read(self) -> bytes:
-        """Return what was rung since."""
-        with contextlib.suppress(BlockingIOError):
-            return os.read(self.descriptor, 65_536)
-        return b""
-
-
-def ring(database: str, own: str | None, lines: list[bytes]) -> None:
-    """Write the lines into every FIFO that hangs beside the database, but this process's own."""
-    folder = database + BELLS_SUFFIX
-    try:
-        names = os.listdir(folder)  # noqa: PTH208 - plain names, and nothing else is asked of each
-    except OSError:
-        return  # nobody waits
-    for name in names:
-        if name != own and not name.startswith("."):
-            _ring_one(os.path.join(folder, name), lines)  # noqa: PTH118 - likewise
-
-
-def _ring_one(path: str, lines: list[bytes]) -> None:
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError as exc:
-        if exc.errno == errno.ENXIO:  # nobody reads it: its owner has died
-            with contextlib.suppress(OSError):
-                if stat.S_ISFIFO(os.lstat(path).st_mode):
-                    Path(path).unlink()
-        return
-    try:
-        if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
-            for line in lines:
-                os.write(descriptor, line)
-    except OSError:
-        return  # full: its owner has much to read, and then looks anyway
-    finally:
-        os.close(descriptor)
-
-
-def spell(rings: Mapping[str, int], *, notified: bool) -> list[bytes]:
-    """Return the lines that say what was committed; names have no line breaks (N-1)."""
-    lines = [f"{count} {queue}\n".encode() for queue, count in rings.items()]
-    if notified:
-        lines.append(b"n \n")
-    return [line if len(line) <= _LINE else _ANYTHING for line in lines]
 
 
 class Hub:
@@ -196,7 +60,7 @@ class Hub:
         self._pool: Final = pool
         self._operations: Final = operations
         self._database: Final = pool.location.path
-        self.inside = Inside()
+        self._file: Final = None if self._database is None else identity(self._database)
         self._begin()
         pool.heirs.append(self.inherit)
 
@@ -204,12 +68,16 @@ class Hub:
         self._changed = threading.Condition()
         self._heard: Heard | None = None
         self._attending = 0
-        self._listeners: set[TableSubscription] = set()
+        self._listeners: set[weakref.ref[TableSubscription]] = set()
+        """Weakly: whoever drops his without a word is told of nothing any more, and keeps no thread running."""
         self._thread: threading.Thread | None = None
-        self._bell = None if self._database is None else Bell(self._database)
-        self._units: Units | None = None
+        self._started: threading.Thread | None = None
+        """The one that was started last, which may be about to end."""
+        self._bell: Bell | None = None
         self._hears = False
         self._closed = False
+        self._deaf = False
+        """No thread could be had, when one was wanted last."""
         self._failure: str | None = None
 
     # --- alkstore.engine.Notifying -------------------------------------------------------------------------------
@@ -219,6 +87,7 @@ class Hub:
         if notified:
             self._tell_listeners()
         if self._database is not None:
+            self.step()
             ring(self._database, None if self._bell is None else self._bell.name, spell(rings, notified=notified))
 
     def attend(self, heard: Heard) -> None:
@@ -238,7 +107,7 @@ class Hub:
         """Return a subscription from now on."""
         subscription = TableSubscription(self, channels)
         with self._changed:
-            self._listeners.add(subscription)
+            self._listeners.add(weakref.ref(subscription))
         try:
             self._start()
             subscription.start()
@@ -252,12 +121,27 @@ class Hub:
     def forget(self, subscription: TableSubscription) -> None:
         """Tell a subscription of nothing any more."""
         with self._changed:
-            self._listeners.discard(subscription)
+            self._listeners.discard(weakref.ref(subscription))
             self._changed.notify_all()
 
     def read(self, channels: str, after: int) -> tuple[int, int | None, list[tuple[int, str, str]]]:
         """Return the last number given, the first that is left, and a page of what came after ``after``."""
         return self._operations.read(_read, channels, after)
+
+    def step(self) -> float | None:
+        """Return for how many seconds to wait at most before a look; ``None``: whoever waits is told when to.
+
+        Where there is no thread that would tell him, one is tried anew.
+        """
+        if self._database is None or self._thread is not None:
+            return None
+        with self._changed:
+            return None if not self._wanted() or self._has_thread(self._database) else _LOOK
+
+    @property
+    def wakes(self) -> Literal["notify", "poll"]:
+        """Whether others' commits are heard of at once."""
+        return "poll" if self._deaf else "notify"
 
     def check(self) -> None:
         """Raise where nothing can be heard any more."""
@@ -270,54 +154,86 @@ class Hub:
     # --- the thread ----------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        """Have the thread run, and wait until it hears."""
+        """Have the thread run, and wait until its bell hangs, or can't be hung."""
         if self._database is None:
             return  # nobody else can commit: the store's own wakes are all there are
         with self._changed:
-            if self._thread is None and not self._closed:
-                self._hears = False
-                self._thread = threading.Thread(target=self._work, name="alkstore-hub", daemon=True)
-                self._thread.start()
-            self._changed.wait_for(lambda: self._hears or self._closed or self._thread is None, _LINGER)
+            if self._has_thread(self._database):
+                self._changed.wait_for(lambda: self._hears or self._closed or self._thread is None, _LINGER)
 
-    def _work(self) -> None:
-        bell = self._bell
-        assert bell is not None  # noqa: S101 - a store in memory has no such thread
+    def _has_thread(self, database: str) -> bool:
+        """Start the thread where there is none, and say whether there is one; called with the lock held."""
+        if self._thread is None and not self._closed:
+            bell = Bell(database)
+            thread = threading.Thread(target=self._work, args=(bell,), name="alkstore-hub", daemon=True)
+            self._hears = False
+            try:
+                thread.start()
+            except RuntimeError as exc:  # no more threads, or the interpreter is ending
+                _LOG.log(
+                    logging.DEBUG if self._deaf else logging.WARNING,
+                    "%s: no thread to hear other processes' commits on, whoever waits polls: %s", self._pool.where, exc,
+                )  # fmt: skip
+                self._deaf = True
+                return False
+            self._thread = self._started = thread
+            self._bell, self._deaf = bell, False
+        return self._thread is not None
+
+    def _work(self, bell: Bell) -> None:
         me = threading.current_thread()
+        watch = Watch(self._pool, self._file)
         try:
             bell.hang()
-            version, place = self._data_version(), self._place()
             with self._changed:
                 self._hears = True
                 self._changed.notify_all()
-            idle_since = time.monotonic()
+            # The first look says that anything may have been committed: so nothing is lost that was before it.
+            idle_since = next_look = time.monotonic()
             while self._goes_on(me, idle_since):
+                now = time.monotonic()
                 if self._wanted():
-                    idle_since = time.monotonic()
-                rung = self._listen_for(bell)
-                if rung:
-                    self._hear(rung)
-                    continue
-                bell.hang()
-                if self._place() != place:
-                    self._fail(f"{self._pool.where} was replaced by another file, or removed, under the open store")
-                found = self._data_version()
-                if found != version:
-                    version = found
-                    self._hear(_ANYTHING)
-                    self._tell_listeners()
+                    idle_since = now
+                if now < next_look:
+                    self._hear(self._listen_for(bell, next_look - now))
+                else:  # by the time, and not by the silence: where it is always rung, the others are to be seen, too
+                    next_look = now + _LOOK
+                    bell.hang()
+                    self._look(watch)
         finally:
             bell.take_down()
-            with self.inside:
-                self._part(self._pool.give)
+            watch.end()
             with self._changed:
                 if self._thread is me:
                     self._thread = None
                     self._hears = False
                 self._changed.notify_all()
+            self._tell_listeners()  # whoever is left has another thread started
+
+    def _look(self, watch: Watch) -> None:
+        if watch.is_replaced():
+            self._fail(f"{self._pool.where} was replaced by another file, or removed, under the open store")
+        if watch.has_changed():
+            self._hear(ANYTHING)
+            self._tell_listeners()
 
     def _wanted(self) -> bool:
-        return bool(self._attending or self._listeners)
+        return bool(self._attending or self._left())
+
+    def _left(self) -> list[TableSubscription]:
+        """Return the listeners that somebody still has, and forget the others.
+
+        Nothing is called when one is collected: that may come at any moment, with the lock held.
+        """
+        with self._changed:
+            found: list[TableSubscription] = []
+            for reference in list(self._listeners):
+                listener = reference()
+                if listener is None:
+                    self._listeners.discard(reference)
+                else:
+                    found.append(listener)
+            return found
 
     def _goes_on(self, me: threading.Thread, idle_since: float) -> bool:
         """Say whether to go on; decided with the lock held, so that whoever comes just now starts another thread."""
@@ -329,17 +245,17 @@ class Hub:
                 self._hears = False
             return False
 
-    def _listen_for(self, bell: Bell) -> bytes:
+    def _listen_for(self, bell: Bell, seconds: float) -> bytes:
         if bell.descriptor < 0:
             with self._changed:
-                self._changed.wait_for(lambda: self._closed, _LOOK)
+                self._changed.wait_for(lambda: self._closed, seconds)
             return b""
         if hasattr(select, "poll"):
             look = select.poll()
             look.register(bell.descriptor, select.POLLIN)
-            ready = look.poll(_LOOK * 1000)
+            ready = look.poll(seconds * 1000)
         else:
-            ready, _, _ = select.select([bell.descriptor], [], [], _LOOK)
+            ready, _, _ = select.select([bell.descriptor], [], [], seconds)
         return bell.read() if ready else b""
 
     def _hear(self, rung: bytes) -> None:
@@ -360,18 +276,8 @@ class Hub:
                 heard(name, count)
 
     def _tell_listeners(self) -> None:
-        with self._changed:
-            listeners = list(self._listeners)
-        for subscription in listeners:
+        for subscription in self._left():
             subscription.stir()
-
-    def _place(self) -> tuple[int, int] | None:
-        """Return which file it is, by looking at its name alone."""
-        try:
-            found = os.stat(self._database or "")  # noqa: PTH116 - not opened, nor resolved
-        except OSError:
-            return None
-        return found.st_dev, found.st_ino
 
     def _fail(self, why: str) -> None:
         if self._failure is None:
@@ -379,70 +285,33 @@ class Hub:
             _LOG.warning("%s", why)
         self._tell_listeners()
 
-    def _data_version(self) -> int | None:
-        """Ask on the hub's own connection, the same each time; ``None`` where that can't be had just now."""
-        with self.inside:
-            if self._closed:
-                return None
-            try:
-                if self._units is None:
-                    self._units = self._pool.take()
-                    self._pool.hold(self)
-                row: tuple[int] = self._units.execute(sql.DATA_VERSION).fetchone()
-            except DRIVER_ERRORS as exc:
-                if not is_busy(exc):
-                    self._part(self._pool.discard)
-                return None
-            except AlkstoreError:
-                return None
-            return row[0]
-
-    # --- its connection, seen by a fork and by ``close`` (see ``pool.Held``) ----------------------------------------
-
-    def _part(self, end: Callable[[Units], None]) -> None:
-        """Part with the connection, if there is one; called by whoever is inside."""
-        units, self._units = self._units, None
-        if units is not None:
-            self._pool.let_go(self)
-            end(units)
+    # --- the end, and forks -------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """End it: whoever waits for a notification is told."""
-        self.cut(time.monotonic() + _LINGER)
-        bell, thread = self._bell, self._thread
-        if thread is not None and thread is not threading.current_thread():
-            if bell is not None:
-                bell.strike()
-            thread.join(1.0)
-
-    def cut(self, deadline: float) -> None:
-        """End it, for ``close``."""
         with self._changed:
             self._closed = True
+            bell = self._bell
             self._changed.notify_all()
-        if self.inside.acquire(timeout=max(0.0, deadline - time.monotonic())):
-            try:
-                self._part(self._pool.give)
-            finally:
-                self.inside.release()
+        if bell is not None:
+            bell.strike()
         self._tell_listeners()
 
-    def disown(self) -> None:
-        """In a forked child: see ``inherit``, which is called also where no connection is held."""
+    def join(self) -> None:
+        """Wait until the thread has ended, for a bounded time; to be called when the pool is closed, too."""
+        thread = self._started
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(_JOINED_WITHIN)
 
     def inherit(self) -> None:
-        """In a forked child: nobody waits here; the connection, the bell and the thread are the parent's."""
-        listeners = list(self._listeners)
+        """In a forked child: nobody waits here; the bell and the thread are the parent's."""
+        listeners = [reference() for reference in self._listeners]
         if self._bell is not None:
             self._bell.forget()
-        self.inside = Inside()
         self._begin()
         for subscription in listeners:
-            subscription.disown()
-
-    def clear(self) -> bool:
-        """In a forked child: it has no transaction open."""
-        return True
+            if subscription is not None:
+                subscription.disown()
 
 
 def _read(units: Units, channels: str, after: int) -> tuple[int, int | None, list[tuple[int, str, str]]]:
@@ -451,7 +320,12 @@ def _read(units: Units, channels: str, after: int) -> tuple[int, int | None, lis
 
 
 class TableSubscription(Subscription):
-    """One listener, and how far it has read. ``get`` is for one thread at a time."""
+    """One listener, and how far it has read.
+
+    One thread reads at a time, and takes what it finds; the lock is held for that, and never while somebody waits. How often
+    the listener was stirred is counted, and up to which count it has been read: so no thread takes the news from another,
+    and a read that fails leaves them to the next.
+    """
 
     def __init__(self, hub: Hub, channels: frozenset[str]) -> None:
         self._hub = hub
@@ -459,7 +333,9 @@ class TableSubscription(Subscription):
         self._after = 0
         self._ready: deque[Notification] = deque()
         self._changed = threading.Condition()
-        self._stirred = False
+        self._reading = threading.Lock()
+        self._stirs = 0
+        self._seen = 0
         self._closed = False
 
     def start(self) -> None:
@@ -469,34 +345,49 @@ class TableSubscription(Subscription):
     def get(self, timeout: float | None) -> Notification | None:
         """Return the next one."""
         until = None if timeout is None else time.monotonic() + timeout
+        anew = True  # where nobody tells of anything, at each turn
         while not self._closed:
-            if self._ready:
-                return self._ready.popleft()
-            with self._changed:
-                self._stirred = False
-            self._hub.check()
-            if self._read_on():
-                continue
+            with self._reading:
+                if not self._ready and (anew or self._is_stirred()):
+                    self._read()
+                if self._ready:
+                    return self._ready.popleft()
+            step = self._hub.step()
+            anew = step is not None
             with self._changed:
                 left = None if until is None else until - time.monotonic()
                 if left is not None and left <= 0:
                     return None
-                self._changed.wait_for(lambda: self._stirred or self._closed, left)
+                times = [seconds for seconds in (left, step) if seconds is not None]
+                self._changed.wait_for(
+                    lambda: self._ready or self._is_stirred() or self._closed, min(times, default=None)
+                )
         return None
 
-    def _read_on(self) -> bool:
+    def _is_stirred(self) -> bool:
+        return self._seen != self._stirs
+
+    def _read(self) -> None:
+        stirs = self._stirs
+        self._hub.check()
+        self._read_on()
+        self._seen = stirs
+        if len(self._ready) > 1:
+            with self._changed:
+                self._changed.notify_all()  # there is something for the others, too
+
+    def _read_on(self) -> None:
         last, first, rows = self._hub.read(self._channels, self._after)
         if self._after < last and (first is None or first > self._after + 1):
             self._ready.append(Notification(channel="", payload="", gap=True))
             self._after = last if first is None else first - 1
         self._ready.extend(Notification(channel=channel, payload=payload) for _, channel, payload in rows)
         self._after = rows[-1][0] if len(rows) == _PAGE else max(self._after, last)
-        return bool(self._ready)
 
     def stir(self) -> None:
         """Have it look."""
         with self._changed:
-            self._stirred = True
+            self._stirs += 1
             self._changed.notify_all()
 
     def close(self) -> None:
@@ -509,3 +400,4 @@ class TableSubscription(Subscription):
         """In a forked child: it is the parent's."""
         self._closed = True
         self._changed = threading.Condition()
+        self._reading = threading.Lock()

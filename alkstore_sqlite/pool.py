@@ -71,7 +71,7 @@ class _Waiter:
 
 
 class Pool:
-    """The connections to one database.
+    """The connections to one database: those that are lent out, ``size`` at most, and those of who keeps one for himself.
 
     The one given back last is taken first, so that a lone thread always has the one whose caches are warm. Those who
     find none wait in the order in which they came.
@@ -109,6 +109,8 @@ class Pool:
         self._idle: list[Units] = []
         self._open: set[Units] = set()
         self._opening = 0
+        self._apart = 0
+        """How many there are beside those that are lent out."""
         self._waiting: deque[_Waiter] = deque()
         self._held: set[Held] = set()
         self._frozen = False
@@ -148,7 +150,7 @@ class Pool:
             self.check_open()
             if self._idle and not self._frozen:
                 return self._idle.pop()
-            if not self._frozen and not self._waiting and len(self._open) + self._opening < self._size:
+            if not self._frozen and not self._waiting and self._has_room():
                 self._opening += 1
                 waiter = None
             else:
@@ -210,12 +212,56 @@ class Pool:
 
     def _offer_place(self) -> None:
         """Let the first who waits open a connection, where there may be one more."""
-        if self._waiting and not self._frozen and len(self._open) + self._opening < self._size:
+        if self._waiting and not self._frozen and self._has_room():
             waiter = self._waiting.popleft()
             waiter.may_open = True
             self._opening += 1
             waiter.turn.release()
         self._changed.notify_all()
+
+    def _has_room(self) -> bool:
+        return len(self._open) + self._opening < self._size + self._apart
+
+    # --- connections apart ---------------------------------------------------------------------------------------
+
+    def open_apart(self, held: Held) -> Units:
+        """Open a connection for one who keeps it, beside those that are lent out; he is inside it meanwhile.
+
+        So he takes none from those who wait for one, however few they may be.
+        """
+        with self._guard:
+            if not self._changed.wait_for(lambda: not self._frozen or self._closed, self.timeout):
+                raise EngineBusyError(f"{self.where}: a fork took longer than {self.timeout:g} s")
+            self.check_open()
+            self._apart += 1
+            self._opening += 1
+        try:
+            units = Units(self.connect())
+        except BaseException:
+            with self._guard:
+                self._opening -= 1
+                self._apart -= 1
+                self._changed.notify_all()
+            raise
+        with self._guard:
+            self._opening -= 1
+            self._open.add(units)
+            self._held.add(held)
+            self._changed.notify_all()
+            closed = self._closed  # meanwhile
+        if closed:
+            self.close_apart(held, units)
+            raise self.closed_error()
+        return units
+
+    def close_apart(self, held: Held, units: Units) -> None:
+        """Close what ``open_apart`` opened."""
+        with self._guard:
+            self._held.discard(held)
+            self._open.discard(units)
+            self._apart -= 1
+            self._changed.notify_all()
+        _close(units)
 
     # --- opening -------------------------------------------------------------------------------------------------
 
@@ -375,6 +421,7 @@ class Pool:
         with self._guard:
             self._stopped = []
             self._frozen = False
+            self._changed.notify_all()
             out, self._out = self._out, []
             for units in out:
                 self._place(units)

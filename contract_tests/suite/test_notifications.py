@@ -231,6 +231,46 @@ def test_a_timeout_gives_none_and_iterating_goes_on_until_closed(store: Store) -
     listener.close()
 
 
+@clause("W-1", "W-2")
+def test_threads_that_share_a_listener_share_what_it_gets(store: Store) -> None:
+    """Each notification is one thread's, and each thread's come in their order; half are there before they read."""
+    size, count = 6, 20
+    together = threading.Barrier(size)
+    with store.listen("c") as listener, ThreadPoolExecutor(size) as threads:
+
+        def read() -> list[int]:
+            together.wait(WAIT)
+            return [int(payload) for payload in heard(listener)]
+
+        for _ in range(max(10, rounds(20))):
+            for turn in range(count // 2):
+                store.notify("c", str(turn))
+            reading = [threads.submit(read) for _ in range(size)]
+            for turn in range(count // 2, count):
+                store.notify("c", str(turn))
+            for _ in range(size):
+                store.notify("c", END)
+            came = [each.result(WAIT) for each in reading]
+            assert list(range(count)) == sorted(number for each in came for number in each)
+            assert all(each == sorted(each) for each in came)
+        assert None is listener.get(timeout=0.01)
+
+
+@clause("W-2")
+def test_a_thread_that_waits_for_ever_holds_up_no_other(store: Store) -> None:
+    """Neither one whose time is up, nor one for whom there is something."""
+    with store.listen("c") as listener, ThreadPoolExecutor(2) as threads:
+        waiting = threads.submit(listener.get)
+        for _ in range(3):
+            start = time.monotonic()
+            assert None is listener.get(timeout=0.05)
+            assert time.monotonic() - start < 10
+        another = threads.submit(listener.get, WAIT)
+        store.notify("c", "one")
+        store.notify("c", "two")
+        assert {"one", "two"} == {found.payload for found in (waiting.result(WAIT), another.result(WAIT)) if found}
+
+
 @clause("W-2", "S-3")
 def test_closing_the_store_ends_a_listener_that_waits(open_store: OpenStore) -> None:
     """With the error that says so, promptly."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import stat
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
@@ -15,16 +17,19 @@ import pytest
 
 import alkstore
 from alkstore import EngineUnavailableError, Notification
+from alkstore_sqlite import bells as bells_of
 from alkstore_sqlite import notify
+from alkstore_sqlite.bells import BELLS_SUFFIX, Bell
 from alkstore_sqlite.executor import NOTIFIED_FOR
-from alkstore_sqlite.notify import BELLS_SUFFIX
 from contract_tests.scale import rounds
 from tests.sqlite.conftest import Opener
-from tests.sqlite.support import Program, back_door, look
+from tests.sqlite.support import Program, back_door, look, pool_of
 from tests.support.waiting import wait_until
 
 WAIT = 60.0
 NEVER = 3_600
+SOON = 15.0
+"""Seconds within which what is seen at all is seen."""
 
 
 def bells(path: Path) -> list[Path]:
@@ -33,7 +38,12 @@ def bells(path: Path) -> list[Path]:
     return sorted(folder.iterdir()) if folder.exists() else []
 
 
-def no_bell(_: notify.Bell) -> bool:
+def hub_of(store: alkstore.Store) -> notify.Hub:
+    """Return what hears for the store."""
+    return cast(Any, store).engine._hub
+
+
+def no_bell(_: Bell) -> bool:
     """Hang up none."""
     return False
 
@@ -111,11 +121,81 @@ def test_a_writer_that_knows_nothing_of_bells_is_seen(path: Path, store: alkstor
         assert 7 == waiting.result(WAIT).payload
 
 
+def test_steady_rings_do_not_hide_other_commits(path: Path, store: alkstore.Store) -> None:
+    """The look for commits goes by the time: another queue's bell may ring without a pause."""
+    over = threading.Event()
+
+    def ring() -> None:
+        while not over.wait(0.01):
+            bells_of.ring(str(path), None, [b"1 busy\n"])
+
+    with ThreadPoolExecutor(2) as threads, store.queue("q").consume("w", poll_interval=NEVER) as consumer:
+        for turn in range(3):
+            waiting = threads.submit(next, consumer)
+            if turn == 1:  # by now the first look is over
+                threads.submit(ring)
+            wait_until(lambda: bells(path), WAIT, "the consumer to wait")
+            with back_door(path) as connection:
+                connection.execute("INSERT INTO alkstore_enqueue (queue, payload) VALUES ('q', ?)", [str(turn)])
+            try:
+                assert turn == waiting.result(SOON).payload
+            finally:
+                if turn == 2 or not waiting.done():
+                    over.set()
+                    consumer.close()
+
+
+def test_one_connection_will_do(open_store: Opener, path: Path) -> None:
+    """Whoever hears has one of his own, so that he takes none from those who work; and it is closed with the others."""
+    store = open_store(pool_size=1, lock_timeout=2)
+    with ThreadPoolExecutor(1) as thread, store.listen("c") as listener:
+        with store.queue("q").consume("w", poll_interval=NEVER) as consumer:
+            for turn in range(5):
+                waiting = thread.submit(next, consumer)
+                wait_until(lambda: len(pool_of(store)._open) == 2, WAIT, "the hub's connection")
+                store.queue("q").enqueue(turn)
+                assert turn == waiting.result(WAIT).payload
+                with back_door(path) as connection:
+                    connection.execute("INSERT INTO alkstore_enqueue (queue, payload) VALUES ('q', '7')")
+                handle = thread.submit(next, consumer).result(WAIT)
+                assert 7 == handle.payload
+                with store.transaction() as tx:
+                    tx.notify("c", str(turn))
+                    assert tx.bind(handle).ack()
+                assert str(turn) == _payload(listener.get(WAIT))
+        pool = pool_of(store)
+        store.close()
+    assert set() == pool._open
+
+
+def test_with_one_connection_a_fork_is_survived(open_store: Opener) -> None:
+    """The hub's connection is held still like the others."""
+    store = open_store(pool_size=1, lock_timeout=2)
+    with store.listen("c") as listener:
+        for turn in range(5):
+            child = os.fork()
+            if child == 0:
+                code = 1
+                try:
+                    store.notify("c", f"child {turn}")
+                    with store.listen("c") as own:
+                        store.notify("c", f"own {turn}")
+                        code = 0 if own.get(WAIT) is not None else 2
+                    store.close()
+                finally:
+                    os._exit(code)
+            assert 0 == os.waitpid(child, 0)[1]
+            store.notify("c", f"parent {turn}")
+            assert [f"child {turn}", f"own {turn}", f"parent {turn}"] == [
+                _payload(listener.get(WAIT)) for _ in range(3)
+            ]
+
+
 def test_without_fifos_the_backstop_does_it_all(
     path: Path, store: alkstore.Store, open_store: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on Windows, or where the folder can't be made."""
-    monkeypatch.setattr(notify.Bell, "hang", no_bell)
+    monkeypatch.setattr(Bell, "hang", no_bell)
     with store.listen("c") as listener, store.queue("q").consume("w", poll_interval=NEVER) as consumer:
         with ThreadPoolExecutor(1) as thread:
             waiting = thread.submit(next, consumer)
@@ -210,6 +290,104 @@ def test_a_fork_leaves_the_parents_listener_alone(path: Path, store: alkstore.St
         assert [mine] == bells(path)
         store.queue("q").enqueue(1)
         assert store.queue("q").wait(WAIT)
+
+
+@pytest.fixture
+def no_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Let no hub's thread start, until the event is set."""
+    allowed = threading.Event()
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == "alkstore-hub" and not allowed.is_set():
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    yield allowed
+    allowed.set()
+
+
+def test_without_a_thread_whoever_waits_polls(
+    store: alkstore.Store, open_store: Opener, no_threads: threading.Event, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Promptly, and it is said once; listeners look for themselves, and a wait ends in its time."""
+    other = open_store()
+    start = time.monotonic()
+    assert False is store.queue("q").wait(0.1)
+    assert time.monotonic() - start < 3
+    assert "poll" == store.health().wakes
+    with store.listen("c") as listener, ThreadPoolExecutor(1) as thread:
+        assert None is listener.get(0.01)
+        waiting = thread.submit(listener.get)
+        other.notify("c", "x")
+        assert "x" == _payload(waiting.result(WAIT))
+        consuming = thread.submit(next, store.queue("q").consume("w", poll_interval=0.1))
+        other.queue("q").enqueue(7)
+        assert 7 == consuming.result(WAIT).payload
+    said = [record for record in caplog.records if record.levelno == logging.WARNING and "polls" in record.message]
+    assert 1 == len(said)
+    start = time.monotonic()
+    store.close()
+    assert time.monotonic() - start < 10
+
+
+def test_the_thread_is_tried_anew(
+    path: Path, store: alkstore.Store, open_store: Opener, no_threads: threading.Event
+) -> None:
+    """By the next who waits or listens, by a listener that waits already, and when the store itself has committed."""
+    with ThreadPoolExecutor(2) as threads, store.queue("q").consume("w", poll_interval=NEVER) as consumer:
+        waiting = threads.submit(next, consumer)
+        wait_until(lambda: store.health().wakes == "poll", WAIT, "the refusal")
+        no_threads.set()
+        store.queue("other").enqueue(1)
+        wait_until(lambda: store.health().wakes == "notify", WAIT, "another attempt")
+        open_store().queue("q").enqueue(7)
+        assert 7 == waiting.result(WAIT).payload
+        store.close()
+
+        store = open_store()
+        no_threads.clear()
+        listener = store.listen("c")
+        getting = threads.submit(listener.get)
+        assert "poll" == store.health().wakes
+        no_threads.set()
+        wait_until(lambda: store.health().wakes == "notify", WAIT, "another attempt")
+        open_store().notify("c", "x")
+        assert "x" == _payload(getting.result(WAIT))
+
+
+def test_dropped_listeners_are_forgotten(
+    path: Path, store: alkstore.Store, open_store: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without being closed: the thread and the bell go when nobody is left; and who is left goes on hearing."""
+    monkeypatch.setattr(notify, "_LINGER", 0.3)
+    kept = store.listen("c")
+    dropped = [store.listen("c") for _ in range(50)]
+    hub = hub_of(store)
+    assert 51 == len(hub._listeners)
+    dropped.clear()
+    gc.collect()
+    wait_until(lambda: len(hub._listeners) == 1, WAIT, "the dropped listeners to be forgotten")
+    open_store().notify("c", "x")
+    assert "x" == _payload(kept.get(WAIT))
+    assert 1 == len(bells(path))
+    del kept
+    gc.collect()
+    wait_until(lambda: not bells(path) and hub._thread is None, WAIT, "the hub to end")
+    store.notify("c", "nobody hears it")
+
+
+def test_dropped_listeners_of_a_store_in_memory_are_forgotten() -> None:
+    """There is no thread that could: the next notification does it."""
+    with alkstore.open("sqlite:///:memory:") as store:
+        for _ in range(50):
+            store.listen("c")
+        gc.collect()
+        listener = store.listen("c")
+        store.notify("c", "x")
+        assert "x" == _payload(listener.get(WAIT))
+        wait_until(lambda: len(hub_of(store)._listeners) == 1, WAIT, "the dropped to be forgotten")
 
 
 def test_the_thread_that_hears_ends_with_the_store(store: alkstore.Store) -> None:

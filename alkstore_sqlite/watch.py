@@ -1,0 +1,106 @@
+"""The backstop: every commit of every connection is seen, whoever made it (clause W-4).
+
+``PRAGMA data_version``, asked a few times a second on the same connection, changes with each commit of any other. (Watching the
+log by inotify doesn't do: it tells of a commit before it can be seen.) The numbers of two connections say nothing about
+each other, so that after a change of the connection anything may have been committed.
+
+The connection is the watch's own, beside those of the pool, which may be all in use. It is held between two looks as an open
+transaction's is: so a fork and ``close`` know of it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Final, TypeAlias
+
+from alkstore.errors import AlkstoreError
+from alkstore_sqlite import sql
+from alkstore_sqlite.errors import DRIVER_ERRORS, is_busy
+from alkstore_sqlite.executor import Units
+from alkstore_sqlite.locking import Inside
+from alkstore_sqlite.pool import Pool
+
+Identity: TypeAlias = tuple[int, int]
+
+
+def identity(path: str) -> Identity | None:
+    """Return which file has the name; ``None`` where none has."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 - the name alone is looked at: not opened, nor resolved
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+class Watch:
+    """What one thread sees of the database from outside; see ``pool.Held`` for the connection."""
+
+    def __init__(self, pool: Pool, file: Identity | None) -> None:
+        """Take the file that it is to be (see ``identity``)."""
+        self._pool: Final = pool
+        self.inside = Inside()
+        self._units: Units | None = None
+        self._version: int | None = None
+        self._over = False
+        self._file: Final = file
+
+    def is_replaced(self) -> bool:
+        """Say whether the name stands for another file by now, or for none."""
+        return identity(self._pool.location.path or "") != self._file
+
+    def has_changed(self) -> bool:
+        """Say whether anything may have been committed since it was asked last; the first time it may."""
+        found = self._ask()
+        before, self._version = self._version, found
+        return before != found
+
+    def _ask(self) -> int | None:
+        """Return the data version; ``None`` where it can't be had just now."""
+        with self.inside:
+            if self._over:
+                return None
+            try:
+                if self._units is None:
+                    self._units = self._pool.open_apart(self)
+                row: tuple[int] = self._units.execute(sql.DATA_VERSION).fetchone()
+            except DRIVER_ERRORS as exc:
+                if not is_busy(exc):
+                    self._part()
+                return None
+            except AlkstoreError:
+                return None
+            return row[0]
+
+    def end(self) -> None:
+        """Close the connection, for good."""
+        with self.inside:
+            self._over = True
+            self._part()
+
+    def _part(self) -> None:
+        """Close the connection, if there is one; called by whoever is inside."""
+        units, self._units, self._version = self._units, None, None
+        if units is not None:
+            self._pool.close_apart(self, units)
+
+    # --- for the pool: see ``pool.Held`` ----------------------------------------------------------------------------
+
+    def cut(self, deadline: float) -> None:
+        """Close the connection, for the pool that is being closed."""
+        if self.inside.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            try:
+                self._over = True
+                self._part()
+            finally:
+                self.inside.release()
+
+    def disown(self) -> None:
+        """In a forked child: the connection is the parent's, and so is the thread."""
+        self._over = True
+        self._units = None
+        self.inside = Inside()
+
+    def clear(self) -> bool:
+        """In a forked child: it has no transaction open."""
+        return True
