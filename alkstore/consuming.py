@@ -1,17 +1,29 @@
-"""Waiting for jobs, and taking them as they come (clauses W-4, S-3, Z-2, Z-11)."""
+"""Waiting for jobs, and taking them as they come (clauses W-4, S-3, Z-2, Z-11).
+
+**Giving back.** A consumer that ends releases what it has claimed and not given. That is work on the database, and it is ended
+in places where there must be none: in a signal handler, on top of a call of the library that has the write lock or the
+only connection; or by the garbage collector, on top of anything. Waiting there for a lock would be waiting for oneself. So where
+this thread is in the middle of a call of the library, or has a transaction open, another thread gives back, once it can,
+and nobody waits for it. Everywhere else it is done when ``close`` returns.
+
+What ends a consumer changes the consumer's own state by steps that are atomic each (see ``helper``), and locks nothing.
+"""
 
 from __future__ import annotations
 
+import atexit
+import inspect
 import logging
 import os
 import random
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from alkstore import protocols
 from alkstore.errors import (
@@ -21,11 +33,15 @@ from alkstore.errors import (
     OutcomeUnknownError,
     StoreClosedError,
 )
+from alkstore.helper import Flag
+from alkstore.records import ReleaseRef
 from alkstore.waiting import Waiter
 
 if TYPE_CHECKING:
     from alkstore.queue import Queue
     from alkstore.store import Store
+
+T = TypeVar("T")
 
 _LOG: Final = logging.getLogger("alkstore")
 
@@ -34,6 +50,9 @@ _STOP_STEP: Final = 0.1
 
 _FIRST_BACKOFF: Final = 0.05
 """Seconds before a second attempt at a database that can't be reached; doubled up to the poll interval."""
+
+_GIVEN_BACK_WITHIN: Final = 1.0
+"""Seconds that dropping a consumer waits for what it gives back."""
 
 
 def look(store: Store, queue: str) -> float | None:
@@ -88,12 +107,15 @@ class Consumer(protocols.Consumer):
         self._stop = stop
         self._step = _STOP_STEP if stop is not None else poll
         self._inside = threading.Lock()
+        """One thread at a time asks for the next; whoever ends it doesn't take this."""
         self._process = os.getpid()
         self._ready: deque[protocols.JobHandle] = deque()
-        self._attending: AbstractContextManager[None] | None = None
+        self._attending: deque[AbstractContextManager[None]] = deque()
+        """At most one, taken in one step by whoever is to end it."""
         self._waiter: Waiter | None = None
         self._failures = 0
         self._closed = False
+        _open.add(self)
 
     def __iter__(self) -> Self:
         return self
@@ -103,9 +125,10 @@ class Consumer(protocols.Consumer):
             try:
                 while not self._is_over():
                     self._store.check_open()
-                    if self._ready:
+                    try:
                         return self._ready.popleft()
-                    self._fill()
+                    except IndexError:  # there is none, or somebody ended it just now
+                        self._fill()
             except BaseException:
                 self._end()
                 raise
@@ -116,13 +139,16 @@ class Consumer(protocols.Consumer):
         return self._closed or self._process != os.getpid() or (self._stop is not None and self._stop.is_set())
 
     def _fill(self) -> None:
-        """Claim, or wait until a claim is worth trying."""
+        """Claim, or wait until a claim is worth trying.
+
+        Whatever it takes on after somebody has ended the consumer, ``__next__`` gives back: it looks again, and ends it, too.
+        """
         store, waiters = self._store, self._store.wakes.waiters
         try:
-            if self._attending is None:
+            if not self._attending:
                 attending = store.wakes.attending()
                 attending.__enter__()
-                self._attending = attending
+                self._attending.append(attending)
             waiter = self._waiter
             if waiter is None:
                 waiter = self._waiter = waiters.enter(self._queue.name)
@@ -135,9 +161,9 @@ class Consumer(protocols.Consumer):
             return
         self._failures = 0
         if handles:
+            self._ready.extend(handles)
             self._waiter = None
             waiters.leave(waiter, more=len(handles) == self._batch)
-            self._ready.extend(handles)
 
     def _back_off(self, exc: AlkstoreError) -> None:
         # Nothing happened, or what was claimed lapses: it may be tried again. Said once per outage.
@@ -146,44 +172,45 @@ class Consumer(protocols.Consumer):
         longest = min(self._poll, _FIRST_BACKOFF * 2.0 ** min(self._failures, 20))
         self._failures += 1
         waiters = self._store.wakes.waiters
-        if self._waiter is None:
-            self._waiter = waiters.enter(self._queue.name)
+        waiter = self._waiter
+        if waiter is None:
+            waiter = self._waiter = waiters.enter(self._queue.name)
         until = time.monotonic() + random.uniform(0.5, 1.0) * longest
-        waiters.sleep(self._waiter, until, self._is_over, self._step)
+        waiters.sleep(waiter, until, self._is_over, self._step)
 
     def close(self) -> None:
         """End it; from another thread, too, while its own waits."""
-        self._closed = True
-        waiter = self._waiter
-        if waiter is not None and self._process == os.getpid():
-            self._store.wakes.waiters.rouse(waiter)
-        if self._inside.acquire(blocking=False):  # else its own thread is in there, and comes out
-            try:
-                self._end()
-            finally:
-                self._inside.release()
+        self._end()
 
     def _end(self) -> None:
         """Give back what was claimed and not handed out, and stand in no line any more."""
+        leftovers = self._detach()
+        if not leftovers:
+            return
+        if self._is_in_the_way(directly=False):
+            leftovers.hand_over()
+        else:
+            leftovers.give_back()
+
+    def _is_in_the_way(self, *, directly: bool) -> bool:
+        """Say whether this thread may have something that whoever gives back must wait for."""
+        # An open transaction has no frame here, and yet the write lock or a connection.
+        return _is_interrupting(directly=directly) or self._store.open_transaction() is not None
+
+    def _detach(self) -> Leftovers:
+        """End it as far as no database is needed for it, and return what is left; from anywhere."""
         self._closed = True
+        leftovers = Leftovers(self._store, self._queue.name)
         if self._process != os.getpid():
             self._ready.clear()  # the parent's
-            return
+            return leftovers
         waiter, self._waiter = self._waiter, None
         if waiter is not None:
-            self._store.wakes.waiters.leave(waiter, more=False)
-        attending, self._attending = self._attending, None
-        if attending is not None:
-            attending.__exit__(None, None, None)
-        while self._ready:
-            handle = self._ready.popleft()
-            try:
-                handle.release()
-            except StoreClosedError:
-                _LOG.debug("job %d of %r could not be released: the store was closed", handle.id, handle.queue)
-            except AlkstoreError:
-                # It lapses, and is claimed again; the exception that ends the loop is the one to go up.
-                _LOG.warning("job %d of %r could not be released", handle.id, handle.queue, exc_info=True)
+            waiters = self._store.wakes.waiters
+            waiters.leave(waiter, more=False)
+            waiters.rouse(waiter)  # its own thread may be asleep
+        leftovers.take(self._ready, self._attending)
+        return leftovers
 
     def __enter__(self) -> Self:
         return self
@@ -193,6 +220,102 @@ class Consumer(protocols.Consumer):
     ) -> None:
         self.close()
 
+    def drop(self) -> Flag | None:
+        """End it without waiting; return what will be set when something was given back for it."""
+        leftovers = self._detach()
+        if not leftovers:
+            return None
+        done = leftovers.hand_over()
+        return done if leftovers.handles else None
+
     def __del__(self) -> None:
-        # A loop that was left by break, and nothing else refers to.
-        self.close()
+        # A loop that was left by break, and nothing else refers to; or the collector, on top of anything, be it a lock of
+        # the application's own. So nothing is done on this thread. Where it is not known to be in the way of what is to be
+        # done, it waits for it, but not for ever.
+        done = self.drop()
+        if done is not None and not self._is_in_the_way(directly=True):
+            done.wait(_GIVEN_BACK_WITHIN)
+
+
+class Leftovers:
+    """What a consumer leaves behind."""
+
+    def __init__(self, store: Store, queue: str) -> None:
+        self._store = store
+        self._queue = queue
+        self.handles: list[protocols.JobHandle] = []
+        """Claimed, and not given."""
+        self._attending: list[AbstractContextManager[None]] = []
+
+    def take(self, ready: deque[protocols.JobHandle], attending: deque[AbstractContextManager[None]]) -> None:
+        """Take it over; each one comes to one taker, whoever else takes at the same time."""
+        self.handles.extend(_taken(ready))
+        self._attending.extend(_taken(attending))
+
+    def __bool__(self) -> bool:
+        return bool(self.handles or self._attending)
+
+    def hand_over(self) -> Flag | None:
+        """Have another thread give it back; returns at once what is set once it is done, or ``None``: it never is."""
+        done = self._store.wakes.give_back(self.give_back)
+        if done is None and self.handles:
+            _LOG.warning(
+                "%d jobs of %r could not be released, as there is no thread for it: their claims lapse",
+                len(self.handles), self._queue,
+            )  # fmt: skip
+        return done
+
+    def give_back(self) -> None:
+        """Give it back."""
+        for attending in self._attending:
+            attending.__exit__(None, None, None)
+        if not self.handles:
+            return
+        store, refs = self._store, [ReleaseRef(handle.id, handle.token, None) for handle in self.handles]
+        try:
+            released = store.auto_session.executor().release(self._queue, refs, store.now())
+        except StoreClosedError:
+            _LOG.debug("%d jobs of %r could not be released: the store was closed", len(refs), self._queue)
+        except AlkstoreError:
+            # They lapse, and are claimed again; the exception that ends the loop is the one to go up.
+            _LOG.warning("%d jobs of %r could not be released", len(refs), self._queue, exc_info=True)
+        else:
+            store.auto_session.ring(self._queue, len(released))
+
+
+def _taken(things: deque[T]) -> list[T]:
+    taken: list[T] = []
+    while True:
+        try:
+            taken.append(things.popleft())
+        except IndexError:
+            return taken
+
+
+def _is_interrupting(*, directly: bool) -> bool:
+    """Say whether this thread was in the middle of a call of the library when that was interrupted to end a consumer.
+
+    From here outwards there are first the library's own frames that lead here from the method that was called. Whatever frames
+    of the library come further out are of calls that haven't returned; the collector comes ``directly`` on top of them.
+    """
+    outside = False
+    frame = inspect.currentframe()
+    while frame is not None:
+        ours = str(frame.f_globals.get("__name__")).partition(".")[0].startswith("alkstore")  # the engines, too
+        if ours and outside:
+            return True
+        outside = not ours or outside or (directly and frame.f_code is Consumer.__del__.__code__)
+        frame = frame.f_back
+    return False
+
+
+_open: Final[weakref.WeakSet[Consumer]] = weakref.WeakSet()
+
+
+def _at_exit() -> None:
+    # While threads can still be had. ``wakes`` waits for them, for a bounded time: its own hook runs after this one.
+    for consumer in list(_open):
+        consumer.drop()
+
+
+atexit.register(_at_exit)

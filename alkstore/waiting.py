@@ -16,10 +16,14 @@ promised something makes the next look's promise wait longer, up to the poll int
 from __future__ import annotations
 
 import random
-import threading
 import time
 from collections.abc import Callable
 from typing import Final
+
+from alkstore.helper import Flag
+
+_PLACES: Final = 64
+"""Places for the waiters of all queues."""
 
 _FIRST_PAUSE: Final = 0.02
 """Seconds that the second claim in vain in a row costs; doubled with each."""
@@ -29,101 +33,112 @@ _REMEMBERED: Final = 10_000
 
 
 class Waiter:
-    """One who waits. All of it is guarded by the lock of the ``Waiters``."""
+    """One who waits."""
 
-    __slots__ = ("condition", "queue", "stirred", "woken")
+    __slots__ = ("nudged", "queue", "stirred", "woken")
 
-    def __init__(self, queue: str, lock: threading.Lock) -> None:
+    def __init__(self, queue: str) -> None:
         self.queue = queue
-        self.condition = threading.Condition(lock)
-        self.woken = False
+        self.woken = Flag()
         """A job is there for him."""
         self.stirred = False
         """He had better look."""
+        self.nudged = Flag()
+        """He is to see what there is, if he sleeps."""
 
 
 class Waiters:
-    """All who wait in one store."""
+    """All who wait in one store.
+
+    Nothing is locked here (see ``helper``). Two things can so come between: a waker picks one who is just leaving, so he looks
+    afterwards whether he is still there, as the one who leaves looks, after he has left, whether he was woken: at least one of them
+    sees the other. And lines come and go: so there are none, but places, each for the waiters of many queues in their order.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._lines: dict[str, list[Waiter]] = {}
+        self._places: Final[tuple[dict[Waiter, bool], ...]] = tuple({} for _ in range(_PLACES))
         self._in_vain: dict[str, int] = {}
         self._closed = False
 
+    def _place(self, queue: str) -> dict[Waiter, bool]:
+        return self._places[hash(queue) % _PLACES]
+
+    def _line(self, queue: str) -> list[Waiter]:
+        """Return the queue's waiters, the longest waiting first."""
+        return [waiter for waiter in list(self._place(queue)) if waiter.queue == queue]  # copied in one step
+
     def enter(self, queue: str) -> Waiter:
         """Stand in the queue's line, at its end."""
-        waiter = Waiter(queue, self._lock)
-        with self._lock:
-            self._lines.setdefault(queue, []).append(waiter)
+        waiter = Waiter(queue)
+        self._place(queue)[waiter] = True
         return waiter
 
     def leave(self, waiter: Waiter, *, more: bool) -> None:
-        """Leave the line; ``more`` says that others had better look, too.
+        """Leave the line, if not done already; ``more`` says that others had better look, too.
 
         A wake that was not used goes to the next one.
         """
-        with self._lock:
-            line = self._lines[waiter.queue]
-            was_head = line[0] is waiter
-            line.remove(waiter)
-            if not line:
-                del self._lines[waiter.queue]
-            elif waiter.woken:
-                self._wake(line, 1)
-            elif was_head or more:
-                self._stir(line)
+        was_head = self.is_head(waiter)
+        if not self._place(waiter.queue).pop(waiter, False):
+            return
+        if waiter.woken.clear():
+            self.wake(waiter.queue, 1)
+        elif was_head or more or waiter.stirred:
+            self.stir(waiter.queue)
 
     def wake(self, queue: str, count: int) -> None:
         """Tell as many as there are jobs."""
-        with self._lock:
-            line = self._lines.get(queue)
-            if line is not None:
-                self._wake(line, count)
+        for waiter in self._line(queue):
+            if count <= 0:
+                return
+            if waiter.woken.set():
+                waiter.nudged.set()
+                if waiter in self._place(queue) or not waiter.woken.clear():
+                    count -= 1  # else he left without having seen it
 
     def stir(self, queue: str | None) -> None:
         """Have the head of the queue's line look, or (``None``) of each."""
-        with self._lock:
-            lines = self._lines.values() if queue is None else filter(None, [self._lines.get(queue)])
-            for line in lines:
-                self._stir(line)
+        if queue is None:
+            for name in {waiter.queue for place in self._places for waiter in list(place)}:
+                self.stir(name)
+            return
+        for waiter in self._line(queue):
+            waiter.stirred = True
+            waiter.nudged.set()
+            if waiter in self._place(queue):
+                return  # else he left, and the next one is the head
 
     def take(self, waiter: Waiter) -> bool:
         """Say whether he was woken, and let that be used up."""
-        with self._lock:
-            woken, waiter.woken = waiter.woken, False
-            return woken
+        return waiter.woken.clear()
 
     def is_head(self, waiter: Waiter) -> bool:
         """Say whether he is the one who looks."""
-        with self._lock:
-            return self._lines[waiter.queue][0] is waiter
+        line = self._line(waiter.queue)
+        return bool(line) and line[0] is waiter
 
     def sleep(self, waiter: Waiter, until: float, over: Callable[[], bool], step: float) -> None:
         """Sleep until he is woken or stirred, the store is closed, or the time (monotonic) has come.
 
         Or until ``over`` says so, which is asked every ``step`` seconds, and when he is roused.
         """
-        with self._lock:
-            while not (waiter.woken or waiter.stirred or self._closed or over()):
-                left = until - time.monotonic()
-                if left <= 0:
-                    break
-                waiter.condition.wait(min(left, step))
-            waiter.stirred = False
+        while not (waiter.woken.is_set or waiter.stirred or self._closed or over()):
+            left = until - time.monotonic()
+            if left <= 0:
+                break
+            waiter.nudged.wait(min(left, step))  # at once, if he was nudged since he asked
+        waiter.stirred = False
 
     def rouse(self, waiter: Waiter) -> None:
         """Have him ask whether it is over."""
-        with self._lock:
-            waiter.condition.notify()
+        waiter.nudged.set()
 
     def close(self) -> None:
         """Wake everybody, from now on at once."""
-        with self._lock:
-            self._closed = True
-            for line in self._lines.values():
-                for waiter in line:
-                    waiter.condition.notify()
+        self._closed = True
+        for place in self._places:
+            for waiter in list(place):
+                waiter.nudged.set()
 
     # --- claims in vain ------------------------------------------------------------------------------------------
 
@@ -147,20 +162,3 @@ class Waiters:
         if times < 2:
             return 0.0
         return random.uniform(0.5, 1.0) * min(longest, _FIRST_PAUSE * 2.0 ** (times - 2))
-
-    # --- with the lock held --------------------------------------------------------------------------------------
-
-    @staticmethod
-    def _wake(line: list[Waiter], count: int) -> None:
-        for waiter in line:
-            if count <= 0:
-                return
-            if not waiter.woken:
-                waiter.woken = True
-                waiter.condition.notify()
-                count -= 1
-
-    @staticmethod
-    def _stir(line: list[Waiter]) -> None:
-        line[0].stirred = True
-        line[0].condition.notify()

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import weakref
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from types import TracebackType
 from typing import Final, cast
 
 from alkstore.doorbell import Doorbell
-from alkstore.engine import Engine, Notifying
+from alkstore.engine import Engine, Heard, Notifying
+from alkstore.helper import Flag, Helper
 from alkstore.waiting import Waiters
+
+_LINGER: Final = 1.0
+"""Seconds that the thread stays which gives back for others."""
+
+_FLUSHED_WITHIN: Final = 2.0
+"""Seconds that ``close`` and the program's end wait for what is still to be given back."""
 
 
 class Rings:
@@ -32,6 +42,27 @@ class Rings:
         return bool(self.queues) or self.notified
 
 
+class Attendance(AbstractContextManager[None]):
+    """Hearing what others ring. An object without a finalizer: the collector would run that on top of anything."""
+
+    def __init__(self, notifying: Notifying | None, heard: Heard) -> None:
+        self._notifying = notifying
+        self._heard = heard
+        self._process = os.getpid()
+
+    def __enter__(self) -> None:
+        """Begin."""
+        if self._notifying is not None:
+            self._notifying.attend(self._heard)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End."""
+        if self._notifying is not None and self._process == os.getpid():  # else it was the parent's
+            self._notifying.leave()
+
+
 class Wakes:
     """The wakes of one store."""
 
@@ -44,6 +75,8 @@ class Wakes:
         self.waiters = Waiters()
         """Who waits in this store."""
         self._bell = None if self._notifying is None else Doorbell(self._notifying.ring)
+        self._left: deque[tuple[Callable[[], None], Flag]] = deque()
+        self._helper = Helper("alkstore-returns", self._give_back, lambda: bool(self._left), _LINGER)
         self._process = os.getpid()
 
     def ring(self, rings: Mapping[str, int], *, notified: bool = False) -> None:
@@ -57,20 +90,33 @@ class Wakes:
         if self._bell is not None:
             self._bell.ring(rings, notified=notified)
 
-    @contextmanager
-    def attending(self) -> Generator[None]:
+    def attending(self) -> Attendance:
         """Hear what others ring, for as long as the block lasts."""
-        notifying = self._notifying
-        if notifying is None:
-            yield
-            return
-        notifying.attend(self._heard)
-        process = self._process
-        try:
-            yield
-        finally:
-            if process == os.getpid():  # else it was the parent's attendance
-                notifying.leave()
+        return Attendance(self._notifying, self._heard)
+
+    def give_back(self, deed: Callable[[], None]) -> Flag | None:
+        """Have it done on another thread, as this one can't wait for anything; ``None`` where there is no thread.
+
+        Returns at once what is set when it is done.
+        """
+        done = Flag()
+        self._left.append((deed, done))
+        return done if self._helper.call() else None
+
+    def _give_back(self) -> None:
+        while self._left:
+            deed, done = self._left.popleft()
+            try:
+                deed()
+            finally:
+                done.set()
+
+    def flush(self) -> None:
+        """Wait, for a bounded time, until what is still to be given back and to be rung is."""
+        if self._process == os.getpid():
+            self._helper.flush(_FLUSHED_WITHIN)
+            if self._bell is not None:
+                self._bell.flush()
 
     def _heard(self, queue: str | None, count: int) -> None:
         if queue is not None and count:
@@ -79,10 +125,9 @@ class Wakes:
             self.waiters.stir(queue)
 
     def close(self) -> None:
-        """Ring what is still to be rung, and send everybody away who waits."""
+        """Send everybody away who waits, give back what is still to be given back, and ring what is to be rung."""
         self.waiters.close()
-        if self._bell is not None:
-            self._bell.flush()
+        self.flush()
 
     def begin_anew(self) -> None:
         """In a fork's child: nobody waits here, and nothing is on its way; locks may be held by threads of the parent."""
@@ -96,6 +141,13 @@ def _after_in_child() -> None:
     for wakes in list(_open):
         wakes.begin_anew()
 
+
+def _at_exit() -> None:
+    for wakes in list(_open):
+        wakes.flush()
+
+
+atexit.register(_at_exit)
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_in_child)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import random
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +20,8 @@ from contract_tests.children import Child
 from contract_tests.clauses import clause
 from contract_tests.fixtures import OpenStore
 from contract_tests.harness import Harness
-from contract_tests.scale import rounds
+from contract_tests.interrupting import on_top_of
+from contract_tests.scale import rounds, scale
 from contract_tests.steps import Leave, Peek, claimed, eventually, found, leaving
 from contract_tests.together import WAIT
 
@@ -384,3 +387,128 @@ def test_a_process_that_ends_right_after_its_commit_has_rung(
 def _acked(handle: JobHandle) -> object:
     assert handle.ack()
     return handle.payload
+
+
+class Circle:
+    """A consumer in a circle, which only the collector finds."""
+
+    def __init__(self, queue: Queue) -> None:
+        self.me = self
+        self.consumer = queue.consume("w", batch=4)
+
+
+@clause("W-4", "J-6")
+@pytest.mark.parametrize("how", ["closed", "collected"])
+def test_a_consumer_may_be_ended_on_top_of_any_call(how: str, open_store: OpenStore, queue_name: str) -> None:
+    """By a signal handler, or the collector: nobody waits for himself, and what it hadn't given is soon there again."""
+    queue = open_store(lock_timeout=2).queue(queue_name)
+    total = 0
+    for _ in range(rounds(200)):
+        queue.enqueue_many(range(4))
+        circle = Circle(queue)
+        handle = next(circle.consumer)
+        end = gc.collect if how == "collected" else circle.consumer.close
+        gc.disable()
+        del circle
+
+        step = random.randrange(total) if total else None
+        try:
+            with on_top_of(step, end) as steps:
+                assert handle.ack()
+                queue.enqueue("more")
+                queue.wait(0)
+                other = queue.claim_one("other")
+            total = steps.taken
+            end()
+        finally:
+            gc.enable()
+        mine = 0 if other is None else int(other.ack())
+        eventually(lambda mine=mine: queue.stats().ready == 4 - mine or None, f"what was given back at step {step}", 20)
+        for each in queue.claim_batch("cleaning", 100):
+            assert each.ack()
+
+
+@clause("W-4", "S-3")
+def test_a_consumer_may_be_closed_on_top_of_its_own_waiting(live: Queue) -> None:
+    """At any step of it, on the way into its sleep, and nothing polls."""
+    total = 0
+    assert False is live.wait(0)  # so that what hears of others is there in each round
+    for _ in range(rounds(200)):
+        consumer = live.consume("w", poll_interval=NEVER)
+        # Where it sleeps before it comes to the step, another thread closes it.
+        timer = threading.Timer(0.5, consumer.close)
+        timer.start()
+        with on_top_of(random.randrange(total) if total else None, consumer.close) as steps:
+            assert [] == list(consumer)
+        timer.cancel()
+        total = min(total, steps.taken) if total else steps.taken
+
+
+@clause("W-4", "S-3")
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="signals can't be sent to a thread here")
+@pytest.mark.parametrize("busy", [False, True], ids=["waiting", "working"])
+def test_a_signal_handler_may_close_the_consumer(busy: bool, open_store: OpenStore, queue_name: str) -> None:
+    """At whatever moment the signal comes; its loop just ends, and what it hadn't given is there again."""
+    if threading.current_thread() is not threading.main_thread():
+        pytest.skip("handlers run in the main thread only")
+    queue = open_store(lock_timeout=2).queue(queue_name)
+    main = threading.get_ident()
+    consumers: list[Any] = []
+
+    def handle_signal(*_: object) -> None:
+        consumers[-1].close()
+
+    before = signal.signal(signal.SIGUSR1, handle_signal)
+    end = time.monotonic() + 10 * scale()
+    try:
+        while time.monotonic() < end:
+            if busy:
+                queue.enqueue_many(range(30))
+            consumers.append(queue.consume("w", batch=10, poll_interval=NEVER))
+            timer = threading.Timer(random.uniform(0, 0.005), signal.pthread_kill, (main, signal.SIGUSR1))
+            timer.start()
+            for handle in consumers[-1]:
+                assert handle.ack()
+            timer.join()
+            consumers[-1].close()
+            eventually(lambda: queue.stats().processing == 0 or None, "what was claimed to be given back", 20)
+            queue.purge(State.PENDING)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+@clause("W-4", "T-5", needs="transactions")
+def test_a_consumer_may_be_closed_within_a_transaction(open_store: OpenStore, queue_name: str) -> None:
+    """Nobody waits for what the transaction holds; what it hadn't given is there again soon after."""
+    store = open_store(lock_timeout=5)
+    queue = store.queue(queue_name)
+    queue.enqueue_many(range(3))
+    consumer = queue.consume("w", batch=3)
+    handle = next(consumer)
+    with store.transaction() as tx:
+        tx.bind(handle).ack()
+        consumer.close()
+    eventually(lambda: queue.stats().ready == 2 or None, "what was given back", 20)
+    assert [0, 0] == [job.attempts for job in queue.jobs()]
+
+
+@clause("W-4", "J-6")
+@pytest.mark.parametrize("how", ["close", "drop", "exhaust"])
+def test_an_ordinary_end_has_given_back_at_once(how: str, live: Queue) -> None:
+    """When the call returns; nobody has to wait for it."""
+    stop = threading.Event()
+    for _ in range(max(3, rounds(50))):
+        live.enqueue_many(range(4))
+        consumer = live.consume("w", batch=4, stop=stop)
+        first = next(consumer)
+        if how == "close":
+            consumer.close()
+        elif how == "drop":
+            del consumer
+        else:
+            stop.set()
+            assert [] == list(consumer)
+            stop.clear()
+        assert (1, 3) == (live.stats().processing, live.stats().ready)
+        assert first.ack()
+        assert live.purge(State.PENDING) == 3

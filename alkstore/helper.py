@@ -1,0 +1,117 @@
+"""A flag, and a thread on call, which may be used from anywhere (clauses W-4, Z-14).
+
+From anywhere: a signal handler runs between any two steps of the main thread, and the garbage collector calls a ``__del__``
+on top of whatever a thread was doing. If that has a lock, whoever comes on top would wait for it for ever; and where the
+lock can be entered again, he would find a change half made. So nothing here, in ``waiting`` or in ``doorbell`` keeps a lock.
+What is shared is changed by single calls of the interpreter's own (of a lock, a dict, a deque), each of which is done or not;
+and their order is such that anything may come between two of them: another thread, a handler, or the collector.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+_STEP: Final = 0.05
+"""Seconds between two looks of whoever waits for the thread to rest: of several who wait, only one is told."""
+
+
+class Flag:
+    """Set or not; each change is one step, and says whether it was a change. Being set lasts until somebody takes it."""
+
+    __slots__ = ("_unset",)
+
+    def __init__(self) -> None:
+        self._unset: Final = threading.Lock()
+        self._unset.acquire()
+
+    @property
+    def is_set(self) -> bool:
+        """Whether it is set."""
+        return not self._unset.locked()
+
+    def set(self) -> bool:
+        """Set it, and say whether it wasn't set."""
+        try:
+            self._unset.release()
+        except RuntimeError:  # nobody has it
+            return False
+        return True
+
+    def clear(self) -> bool:
+        """Unset it, and say whether it was set."""
+        return self._unset.acquire(blocking=False)
+
+    def wait(self, timeout: float) -> bool:
+        """Wait until it is set, for ``timeout`` seconds at most, and unset it; say whether it was."""
+        return self._unset.acquire(timeout=min(max(0.0, timeout), threading.TIMEOUT_MAX))
+
+
+class Helper:
+    """A thread that comes when it is called, and goes when there was nothing to do for a while."""
+
+    def __init__(self, name: str, work: Callable[[], None], pending: Callable[[], bool], linger: float) -> None:
+        """``work`` does whatever there is to do, and ``pending`` says whether there is; it stays for ``linger`` seconds."""
+        self._name: Final = name
+        self._work: Final = work
+        self._pending: Final = pending
+        self._linger: Final = linger
+        self._called: Final = Flag()
+        self._running: Final = Flag()
+        self._rested: Final = Flag()
+        self._working = False
+
+    def call(self) -> bool:
+        """Have it work, and return at once; ``False`` where there is no thread to be had now: the next call tries again."""
+        self._called.set()
+        return self._start()
+
+    def flush(self, within: float) -> bool:
+        """Wait until nothing is left to do, for ``within`` seconds at most, and say whether that is so."""
+        until = time.monotonic() + within
+        if self._pending():
+            self.call()  # there may have been no thread to be had before
+        # What is taken up is pending until it is being worked on: see ``_run``.
+        while self._running.is_set and (self._pending() or self._working):
+            left = until - time.monotonic()
+            if left <= 0:
+                return False
+            self._rested.wait(min(left, _STEP))
+        return not self._pending()
+
+    def _start(self) -> bool:
+        if not self._running.set():
+            return True
+        started = False
+        try:
+            # While the interpreter ends a thread may begin and never run, and ``start`` would wait for it.
+            if not sys.is_finalizing():
+                threading.Thread(target=self._run, name=self._name, daemon=True).start()
+                started = True
+        except RuntimeError:  # there can be no more threads
+            return False
+        finally:
+            # Also if a handler raises: a second thread does no harm, and none would.
+            if not started:
+                self._running.clear()
+        return started
+
+    def _run(self) -> None:
+        try:
+            while self._called.wait(self._linger):
+                self._working = True
+                try:
+                    self._work()
+                finally:
+                    self._working = False
+                    self._rested.set()
+        finally:
+            self._running.clear()
+            self._rested.set()
+            # By somebody who took this one for running; or it failed, and there is more to do.
+            if self._called.is_set or self._pending():
+                self._called.set()
+                self._start()
