@@ -28,6 +28,9 @@ _PLACES: Final = 64
 _FIRST_PAUSE: Final = 0.02
 """Seconds that the second claim in vain in a row costs; doubled with each."""
 
+_SIGNALS_WITHIN: Final = 1.0
+"""Seconds that a signal's handler may have to wait for a sleeper's thread."""
+
 _REMEMBERED: Final = 10_000
 """Queues of which claims in vain are counted."""
 
@@ -120,13 +123,14 @@ class Waiters:
     def sleep(self, waiter: Waiter, until: float, over: Callable[[], bool], step: float) -> None:
         """Sleep until he is woken or stirred, the store is closed, or the time (monotonic) has come.
 
-        Or until ``over`` says so, which is asked every ``step`` seconds, and when he is roused.
+        Or until ``over`` says so, which is asked every ``step`` seconds, and when he is roused. At least once a second: a
+        signal that comes just before the interpreter waits, and after it has last looked for one, is only handled afterwards.
         """
         while not (waiter.woken.is_set or waiter.stirred or self._closed or over()):
             left = until - time.monotonic()
             if left <= 0:
                 break
-            waiter.nudged.wait(min(left, step))  # at once, if he was nudged since he asked
+            waiter.nudged.wait(min(left, step, _SIGNALS_WITHIN))  # at once, if he was nudged since he asked
         waiter.stirred = False
 
     def rouse(self, waiter: Waiter) -> None:

@@ -24,10 +24,11 @@ end, between the fork and the lock. It usually takes a fraction of a millisecond
 
 What stays open: connections to the same file that other code of the process has (an application's own) are not
 ours to hold still. Where they are idle at the fork, all is well: their locks are taken like ours, at the fork or when a
-store is opened in the child. A transaction that is open on one of them keeps the child from writing. Where a thread
-can't be got out of SQLite in time, the child's store refuses use and says why, rather than risk the file. A child that
-closes descriptors which it doesn't know, as daemons do, closes those that the locks hang on: it has to open its store
-after that, and its parent must not have had one open at the fork.
+store is opened in the child; and where the parent has closed its own before that, the child's store refuses use. A
+transaction that is open on one of them keeps the child from writing. Where a thread can't be got out of SQLite in time,
+the child's store refuses use and says why, rather than risk the file. A child that closes descriptors which it doesn't
+know, as daemons do, closes those that the locks hang on: it has to open its store after that, and its parent must not
+have had one open at the fork.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ import contextlib
 import ctypes
 import os
 import select
+import stat
 import sys
 import threading
 import time
@@ -60,6 +62,8 @@ _ADOPTED_WITHIN: Final = 10.0
 _SHARED_FIRST: Final = 0x40000002
 _SHARED_SIZE: Final = 510
 _INDEX_BYTE: Final = 128
+_INDEX_STEP: Final = 32_768
+"""Bytes by which the log's index grows."""
 
 
 class Forkable(Protocol):
@@ -121,11 +125,26 @@ def adopt_locks(path: str) -> bool:
             descriptor = _inherited(name)
             if descriptor is None:
                 return False
-            fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, length, start)
+            _lock_shared(descriptor, length, start)
         _forks.inherited.discard(_identity(Path(path).stat()))
     except OSError:
         return False
     return True
+
+
+def _lock_shared(descriptor: int, length: int, start: int) -> None:
+    """Take it; whoever has an exclusive one is closing the database, or in a checkpoint, for a moment."""
+    assert fcntl is not None  # noqa: S101 - asked before
+    deadline = time.monotonic() + _CALM_WITHIN
+    while True:
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, length, start)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(0.001)  # there is no signal to wait for: it is another process's lock
+        else:
+            return
 
 
 def set_unusable(path: str) -> None:
@@ -138,16 +157,16 @@ def is_usable(path: str) -> bool:
 
     Connections to it that other code opened before a fork left their counts here: so the locks are taken, too. Only then,
     and once: a process has one lock on a file, and taking a shared one would weaken the exclusive one that a connection of
-    the process's own may have just now, while it checkpoints.
+    the process's own may have just now, while it checkpoints. Where the parent has closed its connection meanwhile, and with it
+    deleted the log and its index, SQLite would go on with those here, and what it commits would be in no file.
     """
     try:
         identity = _identity(Path(path).stat())
     except OSError:
         return True  # opening it will say what is wrong
-    usable = identity not in _forks.unusable
-    if usable and identity in _forks.inherited:
-        adopt_locks(path)
-    return usable
+    if identity in _forks.inherited and not adopt_locks(path) and _has_deleted_index(path):
+        _forks.unusable.add(identity)
+    return identity not in _forks.unusable
 
 
 def _identity(found: os.stat_result) -> tuple[int, int]:
@@ -162,6 +181,28 @@ def _inherited(path: str) -> int | None:
             if _identity(os.fstat(descriptor)) == wanted:
                 return descriptor
     return None
+
+
+def _has_deleted_index(path: str) -> bool:
+    """Say whether an index of the database's log is open here that is deleted."""
+    device = Path(path).stat().st_dev
+    for descriptor in _descriptors():
+        with contextlib.suppress(OSError):
+            found = os.fstat(descriptor)
+            if found.st_nlink or found.st_dev != device or not stat.S_ISREG(found.st_mode):
+                continue
+            was = _name_of(descriptor)
+            if was == f"{path}-shm (deleted)" or (was is None and found.st_size and found.st_size % _INDEX_STEP == 0):
+                return True
+    return False
+
+
+def _name_of(descriptor: int) -> str | None:
+    """Return what an open file is called, where the system knows."""
+    try:
+        return str(Path(f"/proc/self/fd/{descriptor}").readlink())
+    except OSError:
+        return None
 
 
 def _descriptors() -> Iterable[int]:

@@ -271,8 +271,9 @@ class Pool:
             raise self.closed_error()
         if self._orphaned:
             raise EngineUnavailableError(
-                f"{self.where}: this process was forked while a thread of its parent was inside SQLite and couldn't be "
-                f"waited for, so that the database can't be used safely here"
+                f"{self.where}: this process was forked from one that had the database open, while a thread of it was inside "
+                f"SQLite and couldn't be waited for, or it has closed it before the store was opened here: the database can't "
+                f"be used safely in this process"
             )
 
     def failure(self, exc: Exception, *, at_commit: bool = False) -> AlkstoreError:

@@ -84,9 +84,14 @@ def test_waiting_for_the_rest_calls_once_more(monkeypatch: pytest.MonkeyPatch) -
     assert [1] == work.done
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_work_that_fails_keeps_nothing_else_from_being_done() -> None:
-    """Another thread goes on."""
+def test_work_that_fails_keeps_nothing_else_from_being_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread goes on, and the failure is told as any thread's."""
+    told: list[type[BaseException]] = []
+
+    def tell(failure: threading.ExceptHookArgs) -> None:
+        told.append(failure.exc_type)
+
+    monkeypatch.setattr(threading, "excepthook", tell)
     work = Work()
     work.todo.extend([1, -1, 2, -1, 3])
     assert work.helper.call()
@@ -94,6 +99,7 @@ def test_work_that_fails_keeps_nothing_else_from_being_done() -> None:
     assert work.ask(4)
     assert work.helper.flush(WITHIN)
     assert [1, 2, 3, 4] == work.done
+    wait_until(lambda: [LookupError] * 2 == told, WITHIN, "the failures to be told")
 
 
 def test_it_may_be_called_on_top_of_its_being_called() -> None:

@@ -135,7 +135,7 @@ def test_a_claim_in_a_transaction_does_without_what_the_server_refuses(
         )
         url = parts._replace(netloc=f"{role.as_string().strip(chr(34))}:few@{parts.hostname}:{parts.port}").geturl()
         clock = Clock()
-        store = open_store(url, clock=clock, pool_size=2, lock_timeout=5)
+        store = open_store(url, clock=clock, pool_size=2, lock_timeout=5, wakes="poll")  # a bell would need one, too
         queue = store.queue("q")
         queue.enqueue("work", delay=1)
         clock.advance(2)
@@ -150,7 +150,7 @@ def test_a_claim_in_a_transaction_does_without_what_the_server_refuses(
 
 def test_a_lease_begins_when_the_wait_for_a_connection_is_over(open_store: Opener) -> None:
     """Between finding that something has lapsed and claiming, another thread may have the only connection."""
-    store = open_store(pool_size=1)
+    store = open_store(pool_size=1, wakes="poll")  # no bell in the line
     queue = store.queue("q", visibility_timeout=1)
     store.queue("q", visibility_timeout=0.05, max_attempts=1).enqueue("spent")
     claimed(queue)

@@ -270,24 +270,33 @@ def parent_ends_first(url: str, how: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def fork_with_foreign_connection(path: str) -> None:
-    """Fork with an idle connection of the application's own, open a store in the child, and close the connection first."""
+def fork_with_foreign_connection(path: str, closes: str) -> None:
+    """Fork with an idle connection of the application's own, and close it before or after the child opens a store."""
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("CREATE TABLE customers (name)")
-    reader, writer = os.pipe()
+    closed, opened = os.pipe(), os.pipe()
     pid = os.fork()
     if pid == 0:
         signal.alarm(60)
-        os.close(writer)
-        with alkstore.open(f"sqlite:///{path}", durability="relaxed") as store:
-            store.queue("q").enqueue("before")
-            os.read(reader, 1)
-            store.queue("q").enqueue("after")
+        os.close(closed[1])
+        if closes == "before":
+            os.read(closed[0], 1)
+        try:
+            with alkstore.open(f"sqlite:///{path}", durability="relaxed") as store:
+                store.queue("q").enqueue("before")
+                os.close(opened[1])
+                os.read(closed[0], 1)
+                store.queue("q").enqueue("after")
+        except alkstore.EngineUnavailableError as exc:
+            say(type(exc).__name__)
         os._exit(0)
-    os.close(reader)
+    os.close(closed[0])
+    os.close(opened[1])
+    if closes == "after":
+        os.read(opened[0], 1)
     connection.close()
-    os.close(writer)
+    os.close(closed[1])
     assert os.waitpid(pid, 0)[1] == 0
 
 

@@ -60,9 +60,18 @@ def test_forks_among_threads_that_read_write_and_keep_transactions(path: Path) -
 
 
 def test_an_idle_connection_of_the_applications_own_does_no_harm(path: Path) -> None:
-    with Program("fork_with_foreign_connection", path) as program:
+    with Program("fork_with_foreign_connection", path, "after") as program:
         assert [] == program.finish()
     assert [2] == look(path, COUNT)
+    assert is_sound(path)
+
+
+def test_one_that_the_parent_has_closed_by_then_leaves_a_child_that_refuses(path: Path) -> None:
+    """SQLite there would go on with a log that is deleted, and whatever it commits be lost without an error."""
+    with Program("fork_with_foreign_connection", path, "before") as program:
+        assert ["EngineUnavailableError"] == program.finish()
+    with alkstore.open(url_of(path)) as store:
+        assert 1 == store.queue("q").enqueue("sound")
     assert is_sound(path)
 
 
