@@ -240,6 +240,10 @@ class Root(Frame):
             (queue, job_id) == (name, known) and not (frame or self).undone for name, known, frame in self._settled
         )
 
+    def keeps_settled(self, claim: Claim, frame: Frame) -> bool:  # noqa: ARG002 - a joined connection's asks for it
+        """Say whether it stands that a claim was settled here, in the savepoint given or in itself."""
+        return not frame.undone
+
     def _savepoint(self) -> Frame | None:
         return self.open_frames[-1] if self.open_frames else None
 

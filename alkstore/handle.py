@@ -63,8 +63,8 @@ class Claim:
 
     @property
     def is_settled(self) -> bool:
-        """Whether it was settled, and that wasn't rolled back."""
-        return self.settled and not (self.settled_in is not None and self.settled_in.undone)
+        """Whether it was settled, and that wasn't rolled back; may ask the database, and raise what that does."""
+        return self.settled and (self.settled_in is None or self.settled_in.root.keeps_settled(self, self.settled_in))
 
 
 class JobHandle(protocols.JobHandle):
@@ -261,17 +261,18 @@ class JobHandle(protocols.JobHandle):
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Ack on success, retry on an exception; leave alone what was settled inside."""
-        if self._claim.is_settled or self._entered_in != os.getpid():
-            return  # settled, or left by a fork's child: the work and its claim are the parent's
+        if self._entered_in != os.getpid():
+            return  # left by a fork's child: the work and its claim are the parent's
         if value is not None:
             self.retry_after(value)
-        elif not self.ack():
+        elif not self._claim.is_settled and not self.ack():
             raise self.lost()
 
     def retry_after(self, error: BaseException) -> None:
-        """Retry with the exception's text, and never hide that exception by failing."""
+        """Retry with the exception's text, unless it is settled, and never hide that exception by failing."""
         try:
-            self.retry(error)
+            if not self._claim.is_settled:
+                self.retry(error)
         except StoreClosedError:
             _LOG.debug("job %d of %r failed as the store was closed", self.id, self.queue)
         except Exception:  # noqa: BLE001 - whatever fails here, an application's clock= included: the block's own
@@ -306,7 +307,8 @@ class JobHandle(protocols.JobHandle):
     def ack_inside(self, transaction: Transaction) -> bool:
         """Ack by the token alone, unless the claim was settled inside, by whichever handle or id (J-10, Z-3)."""
         claim = self._claim
-        if claim.is_settled or transaction.has_settled(claim.queue, claim.ref.job_id):
+        # What was settled elsewhere doesn't count: had it lasted, the claim could not have been held.
+        if transaction.has_settled(claim.queue, claim.ref.job_id):
             return True
         if not transaction.executor().conclude(claim.queue, claim.ref):
             return False

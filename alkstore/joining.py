@@ -81,9 +81,28 @@ class Joined(Root):
         except AlkstoreError:
             return False  # the framework says what stands in the way as soon as it is used
 
+    @property
+    def had_ended(self) -> bool:
+        """The same, for other threads: of the driver's connection as it was last seen, and without touching the framework's."""
+        return self._inner is None or not self._inner.in_transaction
+
     def again(self) -> Joined:
         """Return the same connection, joined anew by this thread."""
         return Joined(self._store, self._engine, self._adapted.connection, self._wake)
+
+    def keeps_settled(self, claim: Claim, frame: Frame) -> bool:
+        """Ask whether the claim is gone: the application may have rolled back without a word.
+
+        Within an open transaction, that is asked: it sees what it did itself. After it, everybody sees what it did.
+        """
+        if frame.undone:
+            return False
+        open_here = self.of_this_thread and not self.has_ended
+        try:
+            executor = self._look().executor if open_here else self._store.auto_executor()
+            return executor.recall(claim.queue, claim.ref) is None
+        except TransactionError:
+            return False  # the transaction has failed, and what was done in it with it
 
     def home_of(self, claim: Claim, frame: Frame) -> JoinedClaim | AutoSession:
         """Return where a claim belongs: with the connection, until the application has committed it."""
@@ -186,8 +205,10 @@ class JoinedClaim:
         joined = self._joined
         if joined is None:
             return self._store.auto_session
+        if self._is_refused_here():
+            return self._store.auto_session
         mine = joined.of_this_thread
-        if (mine and joined.has_ended) or self._is_committed():
+        if (joined.has_ended if mine else joined.had_ended) or self._is_committed():
             self._joined = None
             return self._store.auto_session
         living = self._frame.living
@@ -198,6 +219,11 @@ class JoinedClaim:
                 "the claim is not committed, and the transaction belongs to the thread that began it"
             )
         return TransactionSession(living)
+
+    def _is_refused_here(self) -> bool:
+        """Whether this thread has a transaction of the store's own open, beside which nothing is done (T-5), or asked."""
+        current = self._store.open_transaction()
+        return current is not None and not isinstance(current, Joined)
 
     def _is_committed(self) -> bool:
         return self._store.auto_executor().recall(self._claim.queue, self._claim.ref) is not None

@@ -21,6 +21,7 @@ class Transaction(Root):
     def __init__(self, store: Store) -> None:
         super().__init__(store)
         self._inner: EngineTransaction | None = None
+        self._before: Root | None = None
 
     def any_connection(self) -> OpenConnection:
         """Return the transaction underneath."""
@@ -39,7 +40,7 @@ class Transaction(Root):
             )
         self._inner = self._store.engine.begin()
         self.belong_here()
-        self._store.set_open_transaction(self)
+        self._before = self._store.set_open_transaction(self)
 
     def _end(self, *, well: bool) -> None:
         inner = self._inner
@@ -66,7 +67,7 @@ class Transaction(Root):
             self._over = True
             self.open_frames.clear()
             if self.of_this_thread:
-                self._store.set_open_transaction(None)
+                self._store.set_open_transaction(self._before)  # a joined connection, say, with nothing open until now
 
     def _ring(self) -> None:
         rings = self.take_rings()

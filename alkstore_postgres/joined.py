@@ -158,7 +158,7 @@ class PostgresJoined(JoinedConnection):
         try:
             yield
         except BaseException:
-            if not self._connection.closed:
+            if self.in_transaction:
                 self.rollback_to_savepoint(_SAVEPOINT)
             raise
         self.release_savepoint(_SAVEPOINT)
@@ -176,13 +176,20 @@ class PostgresJoined(JoinedConnection):
 
     def release_savepoint(self, name: str) -> None:
         """Keep what was done since the savepoint."""
+        self._check_open()
         self._control(composing.SQL("RELEASE SAVEPOINT {}").format(composing.Identifier(name)))
 
     def rollback_to_savepoint(self, name: str) -> None:
         """Undo what was done since the savepoint, and drop it."""
+        self._check_open()
         known = composing.Identifier(name)
         self._control(composing.SQL("ROLLBACK TO SAVEPOINT {}").format(known))
         self._control(composing.SQL("RELEASE SAVEPOINT {}").format(known))
+
+    def _check_open(self) -> None:
+        """Raise where the application has ended its transaction: the driver would begin another, only to have it fail."""
+        if not self.in_transaction:
+            raise TransactionError("the application's transaction has ended, by itself or by a statement")
 
     def _control(self, statement: composing.Composed) -> None:
         self._check()

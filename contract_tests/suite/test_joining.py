@@ -324,6 +324,11 @@ def test_after_the_applications_commit_a_claim_is_like_any_other(
             thread.submit(last.heartbeat).result(WAIT)
         another.commit()
         assert thread.submit(last.heartbeat).result(WAIT)
+        queue.enqueue("cancelled")
+        gone = claimed(store.join(another).queue(queue.name))
+        another.commit()
+        assert queue.cancel(gone.id)
+        assert False is thread.submit(gone.ack).result(WAIT)
         another.close()
         assert thread.submit(last.ack).result(WAIT)
     assert handles[3].release()
@@ -380,6 +385,54 @@ def test_a_jobs_effect_and_its_ack_are_committed_together(
     assert [7] == numbers(joined, table)
     connection.rollback()
     assert False is handle.ack()
+
+
+@clause("T-3", "J-10", "Z-3", needs="sql")
+@pytest.mark.parametrize("how", ["ack", "retry", "ack_batch"])
+def test_what_the_application_has_rolled_back_was_not_settled(
+    how: str, joined: Transaction, connection: Connection, table: str, store: Store, queue: Queue, peek: Peek
+) -> None:
+    """``handle.transaction()`` commits its ack with the effects all the same; and a block's exception is a failed attempt."""
+
+    def settle(handle: JobHandle) -> None:
+        match how:
+            case "ack":
+                assert joined.bind(handle).ack()
+            case "retry":
+                assert joined.bind(handle).retry("never")
+            case _:
+                assert 1 == joined.queue(queue.name).ack_batch([handle])
+
+    queue.enqueue(1)
+    handle = claimed(queue)
+    settle(handle)
+    connection.rollback()
+    with handle.transaction() as tx:
+        tx.execute(f"INSERT INTO {table} VALUES (7)")
+    assert [7] == numbers(joined, table)
+    assert [] == peek()
+    connection.rollback()
+    job_id = queue.enqueue(2)
+    with leaving(), claimed(queue) as again:
+        settle(again)
+        connection.rollback()
+        raise Leave
+    assert "Leave" == found(queue, job_id).last_error
+
+
+@clause("T-3", "Z-3")
+def test_what_is_settled_in_the_applications_transaction_is_left_alone(
+    joined: Transaction, connection: Connection, queue: Queue, peek: Peek
+) -> None:
+    """Whether that is still open when the block ends, or committed by then."""
+    for ending in (False, True):
+        queue.enqueue(1)
+        with claimed(queue) as handle:
+            assert joined.bind(handle).ack()
+            if ending:
+                connection.commit()
+        connection.commit()
+        assert [] == peek()
 
 
 @clause("T-3", "J-1")
@@ -568,6 +621,27 @@ def test_a_transaction_of_the_stores_own_stands_in_its_way(
             joined.queue(queue.name).enqueue("joined")
     joined.queue(queue.name).enqueue("after")
     connection.commit()
+    assert 2 == len(peek())
+
+
+@clause("T-3", "T-5")
+def test_a_transaction_of_the_stores_own_within_its_block_is_an_interlude(
+    store: Store, connection: Connection, queue: Queue, peek: Peek
+) -> None:
+    """Before the connection has a transaction open; afterwards calls outside are refused as before."""
+    queue.enqueue("work")
+    with store.join(connection) as tx:
+        handle = claimed(tx.queue(queue.name))
+        connection.commit()
+        with store.transaction() as own:
+            own.queue(queue.name).enqueue("own")
+            with pytest.raises(TransactionError):
+                handle.ack()
+        tx.queue(queue.name).enqueue("inside")
+        with pytest.raises(TransactionError):
+            queue.enqueue("outside")
+        connection.commit()
+    assert handle.ack()
     assert 2 == len(peek())
 
 

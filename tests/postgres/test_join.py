@@ -349,6 +349,21 @@ def test_a_connection_to_a_server_that_is_gone_is_refused(
         store.join(connection)
 
 
+@pytest.mark.parametrize("ending", ["commit", "rollback", "close"])
+def test_a_transaction_that_is_ended_within_a_savepoint_is_not_followed_by_another(
+    store: Store, connect: Callable[..., psycopg.Connection[Any]], ending: str
+) -> None:
+    """The driver would begin one for the savepoint's end, which fails: and leave it aborted."""
+    for well in (True, False):
+        connection = connect()
+        expected = TransactionError if well else ZeroDivisionError
+        with pytest.raises(expected), store.join(connection).transaction() as inner:
+            inner.queue("q").enqueue(1)
+            getattr(connection, ending)()
+            _ = well or 1 // 0
+        assert status(connection) in (TransactionStatus.IDLE, TransactionStatus.UNKNOWN)
+
+
 # --- failures ---------------------------------------------------------------------------------------------------------
 
 
