@@ -86,6 +86,50 @@ def test_the_bell_of_a_process_that_was_killed_is_taken_down(path: Path, store: 
         assert not left.exists()
 
 
+def test_a_bell_that_never_came_to_hang_is_cleared_away(path: Path, store: alkstore.Store) -> None:
+    """Its owner died between making and hanging it; one that is just being made is left alone."""
+    folder = path.with_name(path.name + BELLS_SUFFIX)
+    folder.mkdir()
+    old, new, file = (folder / name for name in (".old", ".new", ".file"))
+    os.mkfifo(old)
+    os.mkfifo(new)
+    file.write_text("precious")
+    for each in (old, file):
+        os.utime(each, (0, 0))
+    with store.listen("c"):
+        assert {file, new} == {bell for bell in bells(path) if bell.name[0] == "."}
+
+
+def test_a_bell_is_not_taken_down_while_it_is_struck(
+    path: Path, store: alkstore.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The number of its descriptor could be another file's before anything is written."""
+    bell = Bell(str(path))
+    assert bell.hang()
+    struck, down = threading.Event(), threading.Event()
+    open_still: list[bool] = []
+
+    def write(descriptor: int, _: bytes) -> int:
+        struck.set()
+        down.wait(0.3)
+        open_still.append(stat.S_ISFIFO(os.fstat(descriptor).st_mode))
+        return 1
+
+    def take_down() -> None:
+        struck.wait(WAIT)
+        bell.take_down()
+        down.set()
+
+    monkeypatch.setattr(os, "write", write)
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(take_down)
+        bell.strike()
+    monkeypatch.undo()
+    assert [True] == open_still
+    assert down.is_set()
+    bell.strike()
+
+
 def test_a_bell_that_somebody_removed_is_hung_up_again(path: Path, store: alkstore.Store) -> None:
     with store.listen("c"):
         [bell] = bells(path)
