@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import sqlite3
 import stat
 import threading
 import time
@@ -233,6 +234,29 @@ def test_with_one_connection_a_fork_is_survived(open_store: Opener) -> None:
             assert [f"child {turn}", f"own {turn}", f"parent {turn}"] == [
                 _payload(listener.get(WAIT)) for _ in range(3)
             ]
+
+
+def test_a_journal_mode_changed_by_others_does_not_deafen(path: Path, open_store: Opener) -> None:
+    """Under an open store SQLite refuses the change; a store that is opened after one uses the log again, and hears."""
+    store = open_store(lock_timeout=5)
+    for turn in range(2):
+        with store.listen("c") as listener, store.queue("q").consume("w", poll_interval=NEVER) as consumer:
+            with ThreadPoolExecutor(1) as thread:
+                waiting = thread.submit(next, consumer)
+                with back_door(path) as connection:
+                    with pytest.raises(sqlite3.OperationalError, match="locked"):
+                        connection.execute("PRAGMA journal_mode = DELETE")
+                    assert "wal" == connection.execute("PRAGMA journal_mode").fetchone()[0]
+                    connection.execute("INSERT INTO alkstore_enqueue (queue, payload) VALUES ('q', ?)", [str(turn)])
+                assert turn == waiting.result(WAIT).payload
+            with open_store() as other:
+                other.notify("c", "x")
+            assert "x" == _payload(listener.get(WAIT))
+        if turn == 0:
+            store.close()
+            with back_door(path) as connection:
+                assert "delete" == connection.execute("PRAGMA journal_mode = DELETE").fetchone()[0]
+            store = open_store(lock_timeout=5)
 
 
 def test_without_fifos_the_backstop_does_it_all(
