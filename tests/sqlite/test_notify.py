@@ -9,6 +9,7 @@ import sqlite3
 import stat
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any, cast
 import pytest
 
 import alkstore
-from alkstore import EngineUnavailableError, Notification
+from alkstore import EngineUnavailableError, Notification, consuming
 from alkstore_sqlite import bells as bells_of
 from alkstore_sqlite import notify
 from alkstore_sqlite.bells import BELLS_SUFFIX, Bell
@@ -188,6 +189,41 @@ def test_steady_rings_do_not_hide_other_commits(path: Path, store: alkstore.Stor
                 if turn == 2 or not waiting.done():
                     over.set()
                     consumer.close()
+
+
+def test_where_many_wait_only_those_look_who_may_find_something(
+    path: Path, store: alkstore.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Commits to other queues make no look in a queue that has no job; one that gets a job, due or not, is seen."""
+    looked: Counter[str] = Counter()
+    look_really = consuming.look
+
+    def counted(of: alkstore.Store, queue: str) -> float | None:
+        looked[queue] += 1
+        return look_really(cast(Any, of), queue)
+
+    size = 30
+    with ThreadPoolExecutor(size) as threads, store:
+        waiting = [threads.submit(store.queue(f"q{number}").wait, NEVER) for number in range(size)]
+        wait_until(lambda: len(looked) == size or hub_of(store)._attending == size, WAIT, "all to wait")
+        watched = store.listen("c")
+        monkeypatch.setattr(consuming, "look", counted)
+        for turn in range(20):
+            store.queue("busy").enqueue(turn)
+            assert None is watched.get(0.1)
+        assert sum(looked.values()) < 3 * size
+        others = [
+            "INSERT INTO alkstore_enqueue (queue, payload) VALUES ('q0', '7')",
+            "INSERT INTO alkstore_enqueue (queue, payload, delay) VALUES ('q1', '7', 1)",
+        ]
+        for statement in others:
+            with back_door(path) as connection:
+                connection.execute(statement)
+        for each in waiting[:2]:
+            assert each.result(SOON)
+        for number in range(2, size):
+            store.queue(f"q{number}").enqueue(1)
+        assert all(each.result(WAIT) for each in waiting)
 
 
 def test_one_connection_will_do(open_store: Opener, path: Path) -> None:
