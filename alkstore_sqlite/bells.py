@@ -6,7 +6,7 @@ queue, and how many jobs. A FIFO that nobody reads any more refuses to be opened
 there after a crash takes it down. Without waiters there is no folder, and a ring is one failed look for it.
 
 A FIFO is opened under a name that nobody rings, and gets its own when it is being read: else it could be taken for a
-dead one in between, and be taken down.
+dead one in between, and be taken down. If its owner dies in between, the next who hangs one up clears it away.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ import os
 import secrets
 import select
 import stat
+import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -26,6 +28,9 @@ BELLS_SUFFIX: Final = "-alkstore-bells"
 
 _LINE: Final = min(512, getattr(select, "PIPE_BUF", 512))
 """Bytes of a line at most, which is so written whole or not at all."""
+
+_MADE_WITHIN: Final = 60.0
+"""Seconds after which a FIFO that doesn't hang yet is taken for one that never will; it takes its owner a fraction of one."""
 
 ANYTHING: Final = b"0 \n"
 """The line that says that anything may have been committed."""
@@ -38,12 +43,15 @@ class Bell:
         self._database: Final = Path(database)
         self._folder: Final = Path(database + BELLS_SUFFIX)
         self._path: Path | None = None
+        self._closing = threading.Lock()
+        """Held while it is struck, or its descriptor closed: that number may be another file's a moment later."""
         self.descriptor = -1
 
     @property
     def name(self) -> str | None:
         """Its name in the folder."""
-        return None if self._path is None else self._path.name
+        path = self._path
+        return None if path is None else path.name
 
     def hang(self) -> bool:
         """Hang it up, where it isn't; say whether it is there."""
@@ -52,6 +60,7 @@ class Bell:
         if self._path is not None and self._path.exists():
             return True
         self.take_down()
+        _clear(self._folder)
         with contextlib.suppress(OSError):
             mode = self._database.stat().st_mode & 0o666
             for _ in range(3):  # whoever leaves last takes the folder away
@@ -84,9 +93,8 @@ class Bell:
     def take_down(self) -> None:
         """Take it down, and the folder with it if it is the last."""
         path, self._path = self._path, None
-        if self.descriptor >= 0:
-            os.close(self.descriptor)
-            self.descriptor = -1
+        with self._closing:
+            self._close()
         if path is not None:
             with contextlib.suppress(OSError):
                 path.unlink()
@@ -96,20 +104,35 @@ class Bell:
     def forget(self) -> None:
         """In a forked child: let go of the parent's."""
         self._path = None
+        self._close()
+
+    def _close(self) -> None:
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
 
     def strike(self) -> None:
         """Ring it oneself, so that whoever reads it looks up."""
-        with contextlib.suppress(OSError):
-            os.write(self.descriptor, b"\n")
+        with self._closing:
+            if self.descriptor >= 0:
+                with contextlib.suppress(OSError):
+                    os.write(self.descriptor, b"\n")
 
     def read(self) -> bytes:
         """Return what was rung since."""
         with contextlib.suppress(BlockingIOError):
             return os.read(self.descriptor, 65_536)
         return b""
+
+
+def _clear(folder: Path) -> None:
+    """Take away the FIFOs that never came to hang, as their owners died while they made them; nobody rings those."""
+    with contextlib.suppress(OSError):
+        for path in list(folder.glob(".*")):
+            with contextlib.suppress(OSError):
+                found = path.lstat()
+                if stat.S_ISFIFO(found.st_mode) and found.st_mtime < time.time() - _MADE_WITHIN:
+                    path.unlink()
 
 
 def ring(database: str, own: str | None, lines: list[bytes]) -> None:

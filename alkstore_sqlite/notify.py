@@ -43,6 +43,9 @@ _LOG: Final = logging.getLogger("alkstore")
 _LOOK: Final = 0.2
 """Seconds between two questions for the data version."""
 
+_FEW: Final = 8
+"""Up to so many waiters simply look themselves when something was committed."""
+
 _LINGER: Final = 5.0
 """Seconds that the thread goes on once nobody waits: whoever waits again and again finds it there."""
 
@@ -214,8 +217,22 @@ class Hub:
         if watch.is_replaced():
             self._fail(f"{self._pool.where} was replaced by another file, or removed, under the open store")
         if watch.has_changed():
-            self._hear(ANYTHING)
+            self._stir_waiters(watch)
             self._tell_listeners()
+
+    def _stir_waiters(self, watch: Watch) -> None:
+        """Have those look who may find something.
+
+        The commit may well be this store's own. So where many wait, one question for all of them comes before the looks
+        of each: which queues have a job at all. It is asked after the change was seen, and so sees what was committed.
+        """
+        waiting, heard = self._attending, self._heard
+        queues = watch.queues(waiting) if waiting > _FEW else None
+        if queues is None:
+            self._hear(ANYTHING)
+        elif heard is not None:
+            for queue in queues:
+                heard(queue, 0)
 
     def _wanted(self) -> bool:
         return bool(self._attending or self._left())

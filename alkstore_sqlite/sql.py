@@ -333,6 +333,13 @@ QUEUES: Final = (
     + _names("main.alkstore_dead_jobs", "alkstore_dead_jobs_queue", "1") + " ORDER BY name"
 )  # fmt: skip
 
+# The queues in which ``NEXT_DUE`` can find anything; of each kind so many at most, before they are united.
+DUE_QUEUES: Final = (
+    "SELECT name FROM (" + _names("alkstore_jobs", "alkstore_jobs_ready", "phase = 0") + " LIMIT ?1) UNION "
+    + "SELECT name FROM (" + _names("alkstore_jobs", "alkstore_jobs_timer", "next_at IS NOT NULL") + " LIMIT ?1) UNION "
+    + "SELECT name FROM (" + _names("alkstore_jobs", "alkstore_jobs_last", "phase = 2") + " LIMIT ?1)"
+)  # fmt: skip
+
 # --- sweep and purge (Q-5, Q-6, Z-8) -----------------------------------------------------------------------------
 
 SWEEP_EXPIRED: Final = (

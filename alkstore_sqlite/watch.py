@@ -55,6 +55,17 @@ class Watch:
         before, self._version = self._version, found
         return before != found
 
+    def queues(self, limit: int) -> list[str] | None:
+        """Return the queues that have a job to wait for; ``None`` where they are more than the limit, or can't be had."""
+        with self.inside:
+            if self._units is None:
+                return None
+            try:
+                rows = self._units.execute(sql.DUE_QUEUES, (limit + 1,)).fetchall()
+            except DRIVER_ERRORS:
+                return None  # the next look finds out whether it lasts
+        return [row[0] for row in rows] if len(rows) <= limit else None
+
     def _ask(self) -> int | None:
         """Return the data version; ``None`` where it can't be had just now."""
         with self.inside:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import sqlite3
 import stat
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,7 +18,7 @@ from typing import Any, cast
 import pytest
 
 import alkstore
-from alkstore import EngineUnavailableError, Notification
+from alkstore import EngineUnavailableError, Notification, consuming
 from alkstore_sqlite import bells as bells_of
 from alkstore_sqlite import notify
 from alkstore_sqlite.bells import BELLS_SUFFIX, Bell
@@ -86,6 +88,50 @@ def test_the_bell_of_a_process_that_was_killed_is_taken_down(path: Path, store: 
         assert not left.exists()
 
 
+def test_a_bell_that_never_came_to_hang_is_cleared_away(path: Path, store: alkstore.Store) -> None:
+    """Its owner died between making and hanging it; one that is just being made is left alone."""
+    folder = path.with_name(path.name + BELLS_SUFFIX)
+    folder.mkdir()
+    old, new, file = (folder / name for name in (".old", ".new", ".file"))
+    os.mkfifo(old)
+    os.mkfifo(new)
+    file.write_text("precious")
+    for each in (old, file):
+        os.utime(each, (0, 0))
+    with store.listen("c"):
+        assert {file, new} == {bell for bell in bells(path) if bell.name[0] == "."}
+
+
+def test_a_bell_is_not_taken_down_while_it_is_struck(
+    path: Path, store: alkstore.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The number of its descriptor could be another file's before anything is written."""
+    bell = Bell(str(path))
+    assert bell.hang()
+    struck, down = threading.Event(), threading.Event()
+    open_still: list[bool] = []
+
+    def write(descriptor: int, _: bytes) -> int:
+        struck.set()
+        down.wait(0.3)
+        open_still.append(stat.S_ISFIFO(os.fstat(descriptor).st_mode))
+        return 1
+
+    def take_down() -> None:
+        struck.wait(WAIT)
+        bell.take_down()
+        down.set()
+
+    monkeypatch.setattr(os, "write", write)
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(take_down)
+        bell.strike()
+    monkeypatch.undo()
+    assert [True] == open_still
+    assert down.is_set()
+    bell.strike()
+
+
 def test_a_bell_that_somebody_removed_is_hung_up_again(path: Path, store: alkstore.Store) -> None:
     with store.listen("c"):
         [bell] = bells(path)
@@ -145,6 +191,41 @@ def test_steady_rings_do_not_hide_other_commits(path: Path, store: alkstore.Stor
                     consumer.close()
 
 
+def test_where_many_wait_only_those_look_who_may_find_something(
+    path: Path, store: alkstore.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Commits to other queues make no look in a queue that has no job; one that gets a job, due or not, is seen."""
+    looked: Counter[str] = Counter()
+    look_really = consuming.look
+
+    def counted(of: alkstore.Store, queue: str) -> float | None:
+        looked[queue] += 1
+        return look_really(cast(Any, of), queue)
+
+    size = 30
+    with ThreadPoolExecutor(size) as threads, store:
+        waiting = [threads.submit(store.queue(f"q{number}").wait, NEVER) for number in range(size)]
+        wait_until(lambda: len(looked) == size or hub_of(store)._attending == size, WAIT, "all to wait")
+        watched = store.listen("c")
+        monkeypatch.setattr(consuming, "look", counted)
+        for turn in range(20):
+            store.queue("busy").enqueue(turn)
+            assert None is watched.get(0.1)
+        assert sum(looked.values()) < 3 * size
+        others = [
+            "INSERT INTO alkstore_enqueue (queue, payload) VALUES ('q0', '7')",
+            "INSERT INTO alkstore_enqueue (queue, payload, delay) VALUES ('q1', '7', 1)",
+        ]
+        for statement in others:
+            with back_door(path) as connection:
+                connection.execute(statement)
+        for each in waiting[:2]:
+            assert each.result(SOON)
+        for number in range(2, size):
+            store.queue(f"q{number}").enqueue(1)
+        assert all(each.result(WAIT) for each in waiting)
+
+
 def test_one_connection_will_do(open_store: Opener, path: Path) -> None:
     """Whoever hears has one of his own, so that he takes none from those who work; and it is closed with the others."""
     store = open_store(pool_size=1, lock_timeout=2)
@@ -189,6 +270,29 @@ def test_with_one_connection_a_fork_is_survived(open_store: Opener) -> None:
             assert [f"child {turn}", f"own {turn}", f"parent {turn}"] == [
                 _payload(listener.get(WAIT)) for _ in range(3)
             ]
+
+
+def test_a_journal_mode_changed_by_others_does_not_deafen(path: Path, open_store: Opener) -> None:
+    """Under an open store SQLite refuses the change; a store that is opened after one uses the log again, and hears."""
+    store = open_store(lock_timeout=5)
+    for turn in range(2):
+        with store.listen("c") as listener, store.queue("q").consume("w", poll_interval=NEVER) as consumer:
+            with ThreadPoolExecutor(1) as thread:
+                waiting = thread.submit(next, consumer)
+                with back_door(path) as connection:
+                    with pytest.raises(sqlite3.OperationalError, match="locked"):
+                        connection.execute("PRAGMA journal_mode = DELETE")
+                    assert "wal" == connection.execute("PRAGMA journal_mode").fetchone()[0]
+                    connection.execute("INSERT INTO alkstore_enqueue (queue, payload) VALUES ('q', ?)", [str(turn)])
+                assert turn == waiting.result(WAIT).payload
+            with open_store() as other:
+                other.notify("c", "x")
+            assert "x" == _payload(listener.get(WAIT))
+        if turn == 0:
+            store.close()
+            with back_door(path) as connection:
+                assert "delete" == connection.execute("PRAGMA journal_mode = DELETE").fetchone()[0]
+            store = open_store(lock_timeout=5)
 
 
 def test_without_fifos_the_backstop_does_it_all(
