@@ -73,17 +73,18 @@ def wait_for_job(
         store.check_open()
         if waiters.take(waiter):
             return True
-        due = look(store, queue)
-        promised = due is not None and due <= 0
-        if promised:
-            rest = waiters.pause(queue, poll)
-            if rest == 0:
-                return True
-        else:
+        due, is_head = look(store, queue), waiters.is_head(waiter)  # who becomes the head later is stirred
+        rest, promised = poll * random.uniform(0.9, 1.0), False
+        if due is None or due > 0:
             waiters.nothing_due(queue)
-            rest = poll * random.uniform(0.9, 1.0)
-            if due is not None and waiters.is_head(waiter):
+            if due is not None and is_head:
                 rest = min(rest, due)
+        else:
+            pause = waiters.pause(queue)
+            if pause == 0:
+                return True
+            if is_head:
+                rest, promised = pause, True
         until = time.monotonic() + rest
         waiters.sleep(waiter, until if deadline is None else min(until, deadline), over, step)
         if promised and time.monotonic() >= until:

@@ -9,8 +9,10 @@ the next one is the head, and looks in his turn if there may be more.
 he looks, he sees; whatever is rung afterwards finds him in the line, and stays with him until he takes it. A wake that he
 didn't use, as he had a job already, is handed on when he leaves.
 
-**Why nobody spins.** A job may be due and yet not to be had: somebody has it locked. Each claim in vain that a look had
-promised something makes the next look's promise wait longer, up to the poll interval.
+**Why nobody spins.** A job may be due and yet not to be had: somebody has it locked, in a transaction that he may roll back
+without a word. Each claim in vain that a look had promised something makes the next look's promise wait longer, up to a
+quarter of a second; and then it is the head of the line alone who tries. So whatever else comes due there, and the job itself
+after the rollback, is had within that time, for four looks and claims a second, a millisecond each.
 """
 
 from __future__ import annotations
@@ -27,6 +29,9 @@ _PLACES: Final = 64
 
 _FIRST_PAUSE: Final = 0.02
 """Seconds that the second claim in vain in a row costs; doubled with each."""
+
+_LONGEST_PAUSE: Final = 0.25
+"""Seconds that any claim in vain costs, at most."""
 
 _SIGNALS_WITHIN: Final = 1.0
 """Seconds that a signal's handler may have to wait for a sleeper's thread."""
@@ -160,9 +165,9 @@ class Waiters:
         if self._in_vain.get(queue, 0) > 1:
             self._in_vain[queue] = 1
 
-    def pause(self, queue: str, longest: float) -> float:
+    def pause(self, queue: str) -> float:
         """Return for how long a promise of a look is to wait, in seconds."""
         times = self._in_vain.get(queue, 0)
         if times < 2:
             return 0.0
-        return random.uniform(0.5, 1.0) * min(longest, _FIRST_PAUSE * 2.0 ** (times - 2))
+        return random.uniform(0.5, 1.0) * min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** (times - 2))

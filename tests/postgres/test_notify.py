@@ -20,6 +20,7 @@ from alkstore.errors import EngineUnavailableError
 from alkstore.store import Store
 from alkstore_postgres import hearing, notify
 from contract_tests.scale import rounds
+from contract_tests.steps import Leave, leaving
 from tests.postgres.conftest import Opener
 from tests.postgres.door import Door, engine_of
 from tests.support.postgres_server import PostgresServer, replace_database
@@ -494,3 +495,27 @@ def test_many_enqueues_ring_seldom_and_the_last_one_always(store: Store, monkeyp
     store.close()
     assert {"q0": 250, "q1": 250} == {name: sum(rings.get(name, 0) for rings in rung) for name in ("q0", "q1")}
     assert len(rung) < 400
+
+
+def test_a_job_that_cannot_be_had_yet_holds_up_no_other(open_store: Opener) -> None:
+    """It is due, and in an open transaction that has claimed it; tried in vain often enough to be tried seldom."""
+    store, other = open_store(), open_store()
+    queue = store.queue("q")
+    queue.enqueue("locked")
+    with ThreadPoolExecutor(2) as threads:
+        consumers = [queue.consume("w", poll_interval=NEVER) for _ in range(2)]
+        with leaving(), other.transaction() as tx:
+            assert tx.queue("q").claim_one("holder") is not None
+            waiting = [threads.submit(next, consumer) for consumer in consumers]
+            wait_until(lambda: len(store.wakes.waiters._line("q")) == 2, WAIT, "both to wait")
+            store.wakes.waiters._in_vain["q"] = 30
+            queue.enqueue("later", delay=0.3)
+            wait_until(lambda: any(each.done() for each in waiting), WAIT, "the other job")
+            (first,) = [each for each in waiting if each.done()]
+            assert "later" == first.result().payload
+            store.wakes.waiters._in_vain["q"] = 30
+            raise Leave
+        (last,) = [each for each in waiting if each is not first]
+        assert "locked" == last.result(WAIT).payload
+        for consumer in consumers:
+            consumer.close()
