@@ -45,6 +45,12 @@ _STALE: Final = (
 )
 
 
+_UNREAD: Final = (
+    "a statement on the connection has written, and what it returns isn't read to its end: read that first, as SQLite neither "
+    "sets a savepoint nor commits meanwhile"
+)
+
+
 class _Decoding(sqlite3.Cursor):
     """A cursor of a connection that gives texts as bytes: they are texts again."""
 
@@ -192,6 +198,7 @@ class JoinedSqlite(Operations):
             self._take_lock(sql.LOCK)
             self.savepoint(_SAVEPOINT)
         else:
+            self._check_all_read()
             self._take_lock(sql.BEGIN)
         try:
             yield
@@ -202,6 +209,12 @@ class JoinedSqlite(Operations):
             self.release_savepoint(_SAVEPOINT)
         elif auto:
             self._commit()
+
+    def _check_all_read(self) -> None:
+        """Raise ``TransactionError`` where a transaction could not be committed, nor be undone without the application's write."""
+        with _all_read():
+            self._translated(lambda: self._cursor().execute("SAVEPOINT " + _SAVEPOINT))
+            self._translated(lambda: self._cursor().execute("RELEASE " + _SAVEPOINT))
 
     def _take_lock(self, statement: str) -> None:
         """Run what takes the write lock, and wait for it (T-6)."""
@@ -252,7 +265,8 @@ class JoinedSqlite(Operations):
         """Set a savepoint; with no transaction open, begin one first, as the driver would for a statement."""
         if not self.in_transaction:
             self._take_lock(sql.BEGIN)
-        self._command("SAVEPOINT " + name)
+        with _all_read():
+            self._command("SAVEPOINT " + name)
 
     def release_savepoint(self, name: str) -> None:
         """Keep what was done since the savepoint."""
@@ -276,6 +290,15 @@ class JoinedSqlite(Operations):
             return action()
         except DRIVER_ERRORS as exc:
             raise self._pool.failure(exc) from exc
+
+
+@contextmanager
+def _all_read() -> Generator[None]:
+    """Say what is wrong where a savepoint is refused: others' locks are never the reason."""
+    try:
+        yield
+    except EngineBusyError as exc:
+        raise TransactionError(_UNREAD) from exc
 
 
 def _checked(connection: object) -> sqlite3.Connection:

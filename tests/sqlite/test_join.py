@@ -532,3 +532,22 @@ def test_a_committed_claim_is_acked_beside_a_transaction_that_reads(
     assert handle.ack()
     connection.rollback()
     assert [] == payloads(path)
+
+
+@pytest.mark.parametrize("isolation_level", ["", None])
+def test_what_a_write_returns_is_to_be_read_first(
+    connect: Callable[..., sqlite3.Connection], store: alkstore.Store, path: Path, isolation_level: str | None
+) -> None:
+    """SQLite could neither commit nor undo the operation without it: it is refused at once, and the write stays as it is."""
+    connection = connect(isolation_level=isolation_level)
+    connection.execute("CREATE TABLE mine (n INTEGER)")
+    joined = store.join(connection)
+    cursor = connection.execute("INSERT INTO mine VALUES (1), (2) RETURNING n")
+    for call in (lambda: joined.queue("q").enqueue(1), lambda: joined.queue("q").claim_one("w")):
+        with pytest.raises(TransactionError, match="read that first"):
+            call()
+    assert [(1,), (2,)] == cursor.fetchall()
+    joined.queue("q").enqueue(2)
+    connection.commit()
+    assert ["2"] == payloads(path)
+    assert [1, 2] == look(path, "SELECT n FROM mine")
