@@ -28,6 +28,7 @@ import secrets
 import socket
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Mapping
 from typing import Final, Literal
@@ -138,7 +139,8 @@ class Ear:
         self._changed = threading.Condition()
         self._heard: Heard | None = None
         self._attending = 0
-        self._subscriptions: dict[QueuedSubscription, None] = {}
+        # Those that nobody has any more, be they closed or not, are gone from here by themselves.
+        self._subscriptions: weakref.WeakSet[QueuedSubscription] = weakref.WeakSet()
         self._wanted: set[str] = set()
         """The server's channels that are to be listened to."""
         self._thread: threading.Thread | None = None
@@ -172,7 +174,11 @@ class Ear:
         with self._changed:
             self._heard = heard
             self._attending += 1
-        self._await({self._channels.wakes})
+        try:
+            self._await({self._channels.wakes})
+        except BaseException:
+            self.leave()
+            raise
 
     def leave(self) -> None:
         """End one ``attend``."""
@@ -186,7 +192,7 @@ class Ear:
             raise NotSupportedError("the store was opened with wakes='poll', and so can't listen")
         subscription = QueuedSubscription(self, {self._channels.of(name): name for name in channels})
         with self._changed:
-            self._subscriptions[subscription] = None
+            self._subscriptions.add(subscription)
         try:
             failure = self._await(set(subscription.channels))
             if failure is not None:
@@ -199,14 +205,15 @@ class Ear:
     def forget(self, subscription: QueuedSubscription) -> None:
         """Tell a subscription of nothing any more."""
         with self._changed:
-            self._subscriptions.pop(subscription, None)
+            self._subscriptions.discard(subscription)
             self._want()
         self._rouse()
 
     @property
     def wakes(self) -> Literal["notify", "poll"]:
         """Whether others' commits are heard of at once."""
-        return "poll" if self._polls or self.deaf else "notify"
+        without = self._attending > 0 and self._thread is None
+        return "poll" if self._polls or self.deaf or without else "notify"
 
     # --- what others ask of the thread -----------------------------------------------------------------------------
 
@@ -218,8 +225,13 @@ class Ear:
             self._want()
             if self._thread is None:
                 self._failure = None
-                self._thread = threading.Thread(target=self._work, name="alkstore-ear", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._work, name="alkstore-ear", daemon=True)
+                self._thread = thread  # it looks whether it is the one
+                try:
+                    thread.start()
+                except RuntimeError as exc:  # there can be no more, for now: the next who comes tries again
+                    self._thread = None
+                    return EngineUnavailableError(f"{self._pool.location.where}: no thread to listen on: {exc}")
             before = self._failures
         self._rouse()
         with self._changed:
@@ -240,7 +252,7 @@ class Ear:
         return self._session is not None and channels <= self._session.listened
 
     def _want(self) -> None:
-        self._wanted = {channel for subscription in self._subscriptions for channel in subscription.channels}
+        self._wanted = {channel for subscription in list(self._subscriptions) for channel in subscription.channels}
         if self._attending or not self._wanted:
             self._wanted.add(self._channels.wakes)
 
@@ -279,7 +291,7 @@ class Ear:
         finally:
             with self._changed:
                 if self._thread is me:  # by an error that nobody thought of: rather told than waited for in vain
-                    for subscription in self._subscriptions:
+                    for subscription in list(self._subscriptions):
                         subscription.fail(EngineUnavailableError("the thread that listens has ended by an error"))
                     self._part()
             mine.close()
@@ -337,6 +349,7 @@ class Ear:
             )
             if knocked:
                 knocks.recv(4096)
+            if self._is_to_adjust(session):
                 self._adjust(session)
             if arrived:
                 session.receive()
@@ -351,6 +364,11 @@ class Ear:
                 return False
             session.receive()
         return True
+
+    def _is_to_adjust(self, session: HearingSession) -> bool:
+        with self._changed:
+            self._want()
+            return self._wanted != session.listened
 
     def _adjust(self, session: HearingSession) -> None:
         """Listen to what is wanted, and to nothing else.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import threading
@@ -519,3 +520,50 @@ def test_a_job_that_cannot_be_had_yet_holds_up_no_other(open_store: Opener) -> N
         assert "locked" == last.result(WAIT).payload
         for consumer in consumers:
             consumer.close()
+
+
+def test_dropped_listeners_are_forgotten(open_store: Opener, door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without being closed: the session and its thread go when nobody is left; and who is left goes on hearing."""
+    monkeypatch.setattr(notify, "_LINGER", 0.3)
+    monkeypatch.setattr(notify, "_PROBE_EVERY", 0.2)
+    store, other = open_store(), open_store()
+    kept = store.listen("kept")
+    dropped = [store.listen(f"c{number}", "d") for number in range(20)]
+    ear = ear_of(store)
+    session = ear._session
+    assert session is not None
+    assert 22 == len(session.listened)
+    dropped.clear()
+    gc.collect()
+    wait_until(lambda: len(session.listened) == 1, WAIT, "the dropped listeners' channels to be given up")
+    other.notify("kept", "x")
+    assert "x" == payload(kept.get(WAIT))
+    del kept
+    gc.collect()
+    wait_until(lambda: ear._thread is None and not listening(door), WAIT, "the session to end")
+
+
+def test_where_no_thread_can_be_had_waiting_is_by_polling(open_store: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Listening is refused, and says why; nothing is left behind, and the next who comes has it tried again."""
+    store = open_store()
+    start = threading.Thread.start
+
+    def starting(thread: threading.Thread) -> None:
+        if thread.name == "alkstore-ear":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", starting)
+        with pytest.raises(EngineUnavailableError, match="can't start new thread"):
+            store.listen("c")
+        with ThreadPoolExecutor(1) as thread:
+            waiting = thread.submit(next, store.queue("q").consume("w", poll_interval=0.2))
+            wait_until(lambda: store.health().wakes == "poll", WAIT, "the consumer to attend")
+            open_store().queue("q").enqueue("found by looking")
+            assert "found by looking" == waiting.result(WAIT).payload
+    with store.listen("c") as listener:
+        open_store().notify("c", "x")
+        assert "x" == payload(listener.get(WAIT))
+    assert "notify" == store.health().wakes
+    store.close()
