@@ -51,7 +51,11 @@ class Location:
     listen_conninfo: str = field(repr=False)
     """The same for the session that listens."""
     polls: bool = field(repr=False)
-    """Nobody listens, and nobody is rung."""
+    """Nobody listens."""
+    silent: bool = field(repr=False)
+    """Nobody is rung."""
+    lent: bool
+    """Sessions are lent by the transaction: nothing may be set for longer than one."""
 
     def safe(self, text: str) -> str | None:
         """Return the driver's text where it can be shown, and ``None`` where it holds a password."""
@@ -64,12 +68,12 @@ def locate(url: str, extra: Mapping[str, object]) -> Location:
     Options: ``schema`` (a text of 1 to 63 bytes, not starting with ``pg_``), ``pool_size`` (the most connections,
     default 10), ``connect_timeout`` (a duration, 2 seconds or more, default 10; per host), ``max_lifetime`` (a duration
     after which a connection is replaced, default an hour), ``prepare_threshold`` (after how many runs a statement is
-    prepared, default 5; ``None``: never, for a pooler that doesn't know of prepared statements), ``listen_url`` (where
-    the session goes that listens, default the URL), ``wakes`` (``notify``, the default, or ``poll``: without such a
-    session).
+    prepared, default 5, through a pooler that lends by the transaction ``None``: never), ``listen_url`` (where the session
+    goes that listens, default the URL), ``wakes`` (``notify``, the default, or ``poll``: without such a session),
+    ``pooler`` (``transaction`` where the URL goes through a pooler that lends sessions by the transaction, default ``None``).
     """
     known = {
-        "schema", "pool_size", "connect_timeout", "max_lifetime", "prepare_threshold", "listen_url", "wakes",
+        "schema", "pool_size", "connect_timeout", "max_lifetime", "prepare_threshold", "listen_url", "wakes", "pooler",
     }  # fmt: skip
     check_engine_options(extra, frozenset(known), "postgresql")
     parameters = _parse(url)
@@ -77,8 +81,11 @@ def locate(url: str, extra: Mapping[str, object]) -> Location:
     if timeout is not None:
         seconds = math.ceil(duration(timeout, "connect_timeout", positive=True) / SECOND)
         parameters["connect_timeout"] = str(max(seconds, 2))  # libpq's own least
-    threshold = extra.get("prepare_threshold", _PREPARE_THRESHOLD)
-    listen_url, wakes = extra.get("listen_url"), extra.get("wakes", "notify")
+    listen_url, wakes, pooler = extra.get("listen_url"), extra.get("wakes", "notify"), extra.get("pooler")
+    if pooler not in (None, "transaction"):
+        raise ValidationError(f"pooler must be 'transaction' or None, not {shown(pooler)}")
+    lent = pooler is not None
+    threshold = extra.get("prepare_threshold", None if lent else _PREPARE_THRESHOLD)
     if listen_url is not None and not isinstance(listen_url, str):
         raise ValidationError(f"listen_url must be a str, not {type(listen_url).__name__}")
     if wakes not in ("notify", "poll"):
@@ -95,7 +102,9 @@ def locate(url: str, extra: Mapping[str, object]) -> Location:
         max_lifetime=duration(extra.get("max_lifetime", _MAX_LIFETIME), "max_lifetime", positive=True) / SECOND,
         prepare_threshold=None if threshold is None else check_int(threshold, "prepare_threshold", 0, 1_000_000),
         listen_conninfo=make_conninfo("", **{**_DEFAULTS, **always, **listening, "client_encoding": "UTF8"}),
-        polls=wakes == "poll",
+        polls=wakes == "poll" or (lent and listen_url is None),
+        silent=wakes == "poll",
+        lent=lent,
     )
 
 

@@ -160,7 +160,7 @@ class Ear:
 
     def ring(self, rings: Mapping[str, int], *, notified: bool) -> None:  # noqa: ARG002 - the server tells listeners
         """Tell the waiters of other stores, in one statement."""
-        if not rings or self._polls:
+        if not rings or self._pool.location.silent:
             return
         payloads = [self._channels.wake(_me(self), queue, count) for queue, count in rings.items()]
         AutoRunner(self._pool, self._statements).write(
@@ -189,7 +189,9 @@ class Ear:
     def listen(self, channels: frozenset[str]) -> Subscription:
         """Return a subscription, once the server listens for it."""
         if self._polls:
-            raise NotSupportedError("the store was opened with wakes='poll', and so can't listen")
+            raise NotSupportedError(
+                "the store was opened with wakes='poll', or with pooler='transaction' and no listen_url: so it can't listen"
+            )
         subscription = QueuedSubscription(self, {self._channels.of(name): name for name in channels})
         with self._changed:
             self._subscriptions.add(subscription)

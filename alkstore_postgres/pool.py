@@ -28,6 +28,7 @@ from collections.abc import Mapping
 from typing import Final, LiteralString
 
 import psycopg
+from psycopg import sql as composing
 from psycopg.pq import TransactionStatus
 from psycopg.rows import TupleRow
 
@@ -83,8 +84,17 @@ WHERE s.setting <> w.wanted AND NOT (w.wanted = 'on'::pg_catalog.text AND s.sett
 """
 
 
+# Of those that this server knows: a name that it doesn't would be an error.
+_KNOWN: Final[LiteralString] = (
+    "SELECT s.name FROM pg_catalog.pg_settings AS s WHERE s.name = ANY (%(names)s::pg_catalog.text[])"
+)
+
+
 class Connection(psycopg.Connection[TupleRow]):
     """A connection of the pool. It is in auto-commit mode: transactions begin with a BEGIN of the engine's own."""
+
+    settings: composing.Composed | None = None
+    """What sets each transaction up, where sessions are lent by the transaction; else the session is set up, once."""
 
     expires: float = 0.0
     """When it is to be replaced, and since when it has been idle: monotonic seconds."""
@@ -293,7 +303,7 @@ class Pool:
         """Make a connection, by a right to; the right is given back where that fails."""
         try:
             with fork.connecting():
-                connection = self._make(self._location.conninfo, self._settings)
+                connection = self._make(self._location.conninfo, self._settings, lent=self._location.lent)
                 with self._lock:
                     self._all[connection] = None  # where a fork's child finds it
                     closed = self._closed
@@ -307,9 +317,9 @@ class Pool:
 
     def make_listener(self) -> Connection:
         """Return a connection that isn't the pool's, for a session that listens, and may be idle for long."""
-        return self._make(self._location.listen_conninfo, {**_ALWAYS, "idle_session_timeout": "0"})
+        return self._make(self._location.listen_conninfo, {**_ALWAYS, "idle_session_timeout": "0"}, lent=False)
 
-    def _make(self, conninfo: str, settings: Mapping[str, str]) -> Connection:
+    def _make(self, conninfo: str, settings: Mapping[str, str], *, lent: bool) -> Connection:
         location = self._location
         try:
             connection = Connection.connect(conninfo, autocommit=True, prepare_threshold=location.prepare_threshold)
@@ -317,7 +327,7 @@ class Pool:
             failure = exc
         else:
             try:
-                self._set_up(connection, settings)
+                self._set_up(connection, settings, lent=lent)
             except psycopg.Error as exc:
                 connection.close()
                 failure = exc
@@ -332,11 +342,20 @@ class Pool:
             raise EngineUnavailableError(f"{location.where} could not be reached, or refused the connection")
         raise EngineUnavailableError(f"{location.where} could not be reached: {said}") from failure
 
-    def _set_up(self, connection: Connection, wanted: Mapping[str, str]) -> None:
+    def _set_up(self, connection: Connection, wanted: Mapping[str, str], *, lent: bool) -> None:
         connection.process = os.getpid()
         connection.expires = time.monotonic() + self._location.max_lifetime
         settings = {"names": list(wanted), "values": list(wanted.values())}
-        connection.execute(_SET_UP, settings, prepare=False).fetchall()
+        if lent:
+            known = {name for (name,) in connection.execute(_KNOWN, {"names": list(wanted)}, prepare=False)}
+            each = [
+                composing.SQL("pg_catalog.set_config({}, {}, true)").format(name, value)
+                for name, value in wanted.items()
+                if name in known and not name.startswith("default_")  # what is named in BEGIN
+            ]
+            connection.settings = composing.SQL("SELECT {}").format(composing.SQL(", ").join(each))
+        else:
+            connection.execute(_SET_UP, settings, prepare=False).fetchall()
 
     # --- closing, forking ----------------------------------------------------------------------------------------
 

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, LiteralString, Protocol, TypeAlias, TypeVar
 
 import psycopg
+from psycopg import sql as composing
+from psycopg.pq import TransactionStatus
 
 from alkstore.errors import EngineUnavailableError, OutcomeUnknownError, StoreClosedError, TransactionError
 from alkstore_postgres import sql
@@ -165,16 +167,32 @@ def aside(pool: Pool, statements: sql.Statements, work: Callable[[Runner], bool]
 
 
 def rows(connection: Connection, text: bytes, parameters: Parameters, *, prepare: bool | None = None) -> Rows:
-    """Run a statement and return its rows, sent in binary form; the driver's errors come out bare."""
+    """Run a statement and return its rows, sent in binary form; the driver's errors come out bare.
+
+    Where sessions are lent by the transaction, one by itself is put into a transaction that sets up what it needs: all of
+    it in one round trip.
+    """
     cursor = connection.cursor(binary=True)
-    cursor.execute(text, parameters, prepare=prepare)
+    if connection.settings is None or connection.status is not TransactionStatus.IDLE:
+        cursor.execute(text, parameters, prepare=prepare)
+    else:
+        with connection.pipeline():
+            connection.execute(_BEGIN)
+            connection.execute(connection.settings)
+            cursor.execute(text, parameters, prepare=prepare)
+            connection.execute("COMMIT")
     return cursor.fetchall()
 
 
 def begin(connection: Connection) -> None:
     """Begin a transaction, its isolation named whatever the defaults are (Z-12)."""
     try:
-        connection.execute(_BEGIN)
+        if connection.settings is None:
+            connection.execute(_BEGIN)
+        else:
+            connection.execute(
+                composing.SQL("{}; {}").format(composing.SQL(_BEGIN), connection.settings), prepare=False
+            )
     except psycopg.errors.FeatureNotSupported as exc:
         raise EngineUnavailableError(
             f"the server takes no writes, it is a standby: {exc.diag.message_primary}"

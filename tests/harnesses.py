@@ -17,6 +17,7 @@ import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, cast
+from urllib.parse import urlsplit
 
 import psycopg
 from psycopg import sql
@@ -24,6 +25,7 @@ from psycopg import sql
 import alkstore
 from alkstore.protocols import Store
 from contract_tests.harness import Harness, Row
+from tests.support.poolers import Pooler, pooler_for
 from tests.support.postgres_server import PostgresServer, session_server
 
 _COLUMNS: Final = "id, queue, attempts, created_at, run_at, expires_at, last_error, codec, payload"
@@ -179,3 +181,61 @@ class PostgresHarness(Harness):
 def _split(place: str) -> tuple[str, str]:
     url, _, schema = place.rpartition("#")
     return url, schema
+
+
+class PoolerHarness(PostgresHarness):
+    """PostgreSQL through a pooler that lends sessions by the transaction; who listens goes around it.
+
+    A place is that of ``PostgresHarness`` after the pooler's port.
+    """
+
+    name = "pooler"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._pooler: Pooler | None = None
+
+    def start(self) -> None:
+        """Put a pooler before the database."""
+        super().start()
+        self._pooler = pooler_for(self._database)
+
+    def stop(self) -> None:
+        """End the pooler."""
+        if self._pooler is not None:
+            self._pooler.close()
+        super().stop()
+
+    def new_place(self) -> str:
+        """Make up the name of a schema."""
+        assert self._pooler is not None
+        return f"{self._pooler.port} {super().new_place()}"
+
+    def drop_place(self, place: str) -> None:
+        """Drop the schema."""
+        super().drop_place(_direct(place))
+
+    def open(self, place: str, **options: Any) -> Store:
+        """Open through the pooler."""
+        url, schema = _split(_direct(place))
+        parts = urlsplit(url)
+        pooled = parts._replace(
+            netloc=f"{parts.username}:{parts.password}@127.0.0.1:{place.partition(' ')[0]}"
+        ).geturl()
+        return cast(Store, alkstore.open(pooled, schema=schema, pooler="transaction", listen_url=url, **options))
+
+    def connect(self, place: str, *, auto_commit: bool) -> psycopg.Connection[Any]:
+        """Connect around it."""
+        return super().connect(_direct(place), auto_commit=auto_commit)
+
+    def disturb(self, place: str) -> None:
+        """Terminate the sessions that listen."""
+        super().disturb(_direct(place))
+
+    def peek(self, place: str) -> list[Row]:
+        """Read both tables in one snapshot."""
+        return super().peek(_direct(place))
+
+
+def _direct(place: str) -> str:
+    return place.partition(" ")[2]
