@@ -17,7 +17,7 @@ from alkstore.clock import SECOND, Duration, Micros, duration, to_datetime
 from alkstore.codec import decode_headers
 from alkstore.errors import ClaimLostError, StoreClosedError, TransactionError, ValidationError
 from alkstore.records import BuryRef, ClaimRef, Job, JobRow, ReleaseRef, RetryRef
-from alkstore.session import Home, Session, TransactionSession
+from alkstore.session import GoneSession, Home, Session, TransactionSession
 from alkstore.texts import EXHAUSTED, FAILED, error_text
 
 if TYPE_CHECKING:
@@ -288,7 +288,10 @@ class JobHandle(protocols.JobHandle):
     def begin_inside(self) -> Transaction:
         """Begin a transaction, hold the claim in it, and bind the handle to it (J-10)."""
         store = self._home.store
-        if self._home.now().frame is not None:
+        session = self._home.now()
+        if isinstance(session, GoneSession):
+            raise self.lost()
+        if session.frame is not None:
             # The claim isn't committed: a transaction of the store's own would not see it, or would wait for it.
             raise TransactionError(
                 "the handle is bound to an open transaction or a joined connection: work there, and ack in it"

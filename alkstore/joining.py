@@ -11,7 +11,7 @@ from alkstore.adapters import Adapted
 from alkstore.engine import JoinedConnection, Joining, OpenConnection
 from alkstore.errors import AlkstoreError, TransactionError
 from alkstore.frames import Frame, Root
-from alkstore.session import AutoSession, Session, TransactionSession
+from alkstore.session import AutoSession, GoneSession, Session, TransactionSession
 
 if TYPE_CHECKING:
     from alkstore.handle import Claim
@@ -135,7 +135,6 @@ class Joined(Root):
         With neither, those who wait find it when they look.
         """
         store = self._store
-
         frame = self._savepoint()
 
         def ring() -> None:
@@ -183,17 +182,18 @@ class JoinedClaim:
     """With the application's transaction until the claim is committed, each operation by itself afterwards (Z-4).
 
     The application ends its transaction without a word to the library, and may have begun another since. So the database is
-    asked: a claim that the store's own connections see is committed; one that they don't see, while a transaction is open, is
-    that transaction's, or else there is none any more, and every operation is refused by its token there as well.
+    asked: a claim that the store's own connections see is committed; one that only the application's sees is of the
+    transaction that is open there; and one that nobody sees is no claim any more.
     """
 
-    __slots__ = ("_claim", "_frame", "_joined", "_store")
+    __slots__ = ("_claim", "_frame", "_gone", "_joined", "_store")
 
     def __init__(self, claim: Claim, joined: Joined, frame: Frame) -> None:
         self._store = joined.store
         self._claim = claim
         self._joined: Joined | None = joined
         self._frame = frame
+        self._gone: GoneSession | None = None
 
     @property
     def store(self) -> Store:
@@ -204,7 +204,7 @@ class JoinedClaim:
         """Return the session of the application's transaction, or the store's own once the claim is committed."""
         joined = self._joined
         if joined is None:
-            return self._store.auto_session
+            return self._gone or self._store.auto_session
         if self._is_refused_here():
             return self._store.auto_session
         mine = joined.of_this_thread
@@ -218,6 +218,11 @@ class JoinedClaim:
             raise TransactionError(
                 "the claim is not committed, and the transaction belongs to the thread that began it"
             )
+        if living.executor().recall(self._claim.queue, self._claim.ref) is None:
+            # Nobody sees it any more. To be told so by the database is no business for another transaction of the
+            # application's, nor, on SQLite, for one of the store's own beside it.
+            self._joined, self._gone = None, GoneSession(self._store)
+            return self._gone
         return TransactionSession(living)
 
     def _is_refused_here(self) -> bool:

@@ -430,9 +430,10 @@ class Store(Protocol):
         """Return the same over a connection that the application has open already, and with what is open on it (T-3).
 
         ``connection`` is the driver's own, SQLAlchemy's ``Connection``, ``Session`` or ``scoped_session``, or Django's
-        ``connections[alias]``. What is enqueued stands or falls with the application's transaction; the library never
-        commits, rolls back, closes or reconfigures the connection. With no transaction open its own rule holds: in
-        auto-commit mode each operation is a transaction by itself, else it opens one for the application to commit.
+        ``connection`` or ``connections[alias]``. What is enqueued stands or falls with the application's transaction;
+        the library never commits, rolls back, closes or reconfigures the connection. With no transaction open its own
+        rule holds: in auto-commit mode each operation is a transaction by itself, else it opens one for the application to
+        commit.
 
         Those who wait for jobs are woken after the application's commit where SQLAlchemy's session or Django tells of
         it. Of the driver's own connection they learn when they look, at the latest after 5 seconds; on SQLite by the
@@ -442,7 +443,8 @@ class Store(Protocol):
         What is returned may be used at once, by this thread. It may be entered, too: leaving ends this use of the
         connection and nothing else, and inside the store's auto-commit calls are refused while a transaction is open
         (T-5). Raises ``ValidationError`` for anything else than such a connection to the store's own database,
-        ``TransactionError`` for one whose transaction was aborted, and ``NotSupportedError`` where the engine can't.
+        ``TransactionError`` for one whose transaction was aborted, ``EngineBusyError`` for one in the middle of a
+        statement, and ``NotSupportedError`` where the engine can't.
         """
         ...
 

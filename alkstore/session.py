@@ -7,7 +7,7 @@ arguments, and then asks the session for the executor, which says whether this t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 from alkstore.engine import Executor
 from alkstore.errors import TransactionError
@@ -129,6 +129,59 @@ class TransactionSession:
     def ring(self, queue: str, count: int) -> None:
         """Tell after the commit."""
         self._transaction.root.note_ring(queue, count)
+
+
+class _Refusing:
+    """The operations on a claim, all of them refused."""
+
+    def _none(self, *_: object) -> None:
+        """There is no such claim."""
+
+    def _false(self, *_: object) -> bool:
+        return False
+
+    def _nothing(self, *_: object) -> list[int]:
+        return []
+
+    def extend(self, *_: object) -> dict[int, int]:
+        """Extend nothing."""
+        return {}
+
+    recall = _none
+    hold = conclude = _false
+    ack = retry = bury = release = _nothing
+
+
+class GoneSession:
+    """Where a claim belongs that is known to be gone: every operation is refused, and nothing asked or locked for it."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    @property
+    def store(self) -> Store:
+        """The store that it was made in."""
+        return self._store
+
+    @property
+    def frame(self) -> Frame | None:
+        """``None``: nothing is changed."""
+        return None
+
+    def now(self) -> Session:
+        """Return itself."""
+        return self
+
+    def executor(self) -> Executor:
+        """Return the operations on a claim."""
+        return cast(Executor, _Refusing())
+
+    def for_claim(self, claim: Claim) -> Home:  # noqa: ARG002 - nothing is claimed here
+        """Return itself."""
+        return self
+
+    def ring(self, queue: str, count: int) -> None:
+        """Nothing has changed."""
 
 
 class TransactionClaim:

@@ -127,7 +127,7 @@ class JoinedSqlite(Operations):
         pool = self._pool
         path = pool.location.path or ""  # a store in memory doesn't declare that it can join
         try:
-            main = os.fsdecode(self._cursor().execute(sql.MAIN_FILE).fetchone()[0])
+            main = self._main_file()
         except sqlite3.ProgrammingError as exc:  # it is another thread's
             raise TransactionError(f"the connection can't be used here and now: {exc}") from exc
         except sqlite3.Error as exc:
@@ -140,6 +140,14 @@ class JoinedSqlite(Operations):
             raise ValidationError(
                 f"connection must be to the store's own database, {pool.where}, not to {main or 'one in memory'}"
             )
+
+    def _main_file(self) -> str:
+        try:
+            rows = self._cursor().execute(sql.FILES).fetchall()
+        except sqlite3.OperationalError:  # a name that isn't UTF-8 is no text for the driver
+            rows = self._cursor().execute(sql.FILES_IN_BYTES).fetchall()
+        texts = ([each if isinstance(each, str) else os.fsdecode(bytes(each)) for each in row[1:]] for row in rows)
+        return next((file for name, file in texts if name == "main"), "")
 
     @property
     def executor(self) -> JoinedSqlite:

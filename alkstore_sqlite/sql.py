@@ -394,8 +394,10 @@ DATA_VERSION: Final = "PRAGMA data_version"
 
 # --- joined connections (T-3) ------------------------------------------------------------------------------------
 
-# The file of a connection; in bytes, whatever the connection makes of texts.
-MAIN_FILE: Final = "SELECT CAST(file AS BLOB) FROM pragma_database_list WHERE seq = 0"
+# The files of a connection. The SELECT reads the schema, and so begins to read within a transaction that is open: after
+# another's commit such a one can write no more. It gives bytes, whatever the connection makes of texts.
+FILES: Final = "PRAGMA database_list"
+FILES_IN_BYTES: Final = "SELECT seq, CAST(name AS BLOB), CAST(file AS BLOB) FROM pragma_database_list"
 
 # --- schema (S-2, Z-13) ------------------------------------------------------------------------------------------
 

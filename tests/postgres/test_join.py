@@ -255,6 +255,18 @@ def test_the_same_database_by_another_way_is_the_same(
     assert ["q"] == store.queues()
 
 
+def test_another_server_with_a_database_of_the_same_number_is_refused() -> None:
+    """Two new servers number their databases alike."""
+    schema = f"s{secrets.token_hex(6)}"
+    with private_server() as server, private_server() as other, alkstore.open(server.url, schema=schema) as store:
+        alkstore.open(other.url, schema=schema).close()
+        with closing(psycopg.connect(server.url)) as own, closing(psycopg.connect(other.url)) as connection:
+            number = "SELECT oid FROM pg_database WHERE datname = current_database()"
+            assert own.execute(number).fetchone() == connection.execute(number).fetchone()
+            with pytest.raises(ValidationError, match="the store's own database"):
+                store.join(connection)
+
+
 def test_a_server_that_was_started_anew_is_known_again(tmp_path: Any) -> None:
     """The store looks anew before it says that a connection is to another one."""
     with private_server() as server, alkstore.open(server.url, schema=f"s{secrets.token_hex(6)}") as store:

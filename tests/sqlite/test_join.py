@@ -97,6 +97,47 @@ def test_in_auto_commit_mode_an_explicit_transaction_is_the_applications(
     assert ["1", "4"] == payloads(path)
 
 
+@each_mode
+def test_a_claim_is_like_any_other_once_it_is_committed(
+    connect: Callable[..., sqlite3.Connection], options: dict[str, Any], store: alkstore.Store, path: Path
+) -> None:
+    """Also where the driver has a transaction open at any time; and what is refused takes no lock in it."""
+    connection = connect(**options)
+    queue = store.queue("q")
+    queue.enqueue_many(["rolled back", "acked", "cancelled"])
+    within = store.join(connection).queue("q")
+
+    def claim() -> alkstore.JobHandle:
+        handle = within.claim_one("w")
+        assert handle is not None
+        return handle
+
+    rolled_back = claim()
+    connection.rollback()
+    assert not rolled_back.ack()
+    queue.enqueue("nobody keeps the write lock", delay=1_000)
+    handles = [claim(), claim()]
+    connection.commit()
+    assert handles[0].ack()
+    assert queue.cancel(handles[1].id)
+    assert not handles[1].ack()
+    queue.enqueue("nor now", delay=1_000)
+    connection.rollback()
+    assert 2 == queue.stats().scheduled
+    assert 1 == queue.stats().ready
+
+
+def test_joining_reads_nothing(connect: Callable[..., sqlite3.Connection], store: alkstore.Store, path: Path) -> None:
+    """Or a transaction that has begun could write no more, once another has committed (T-6)."""
+    connection = connect(isolation_level=None)
+    connection.execute("BEGIN")
+    joined = store.join(connection)
+    store.queue("q").enqueue("another's")
+    joined.queue("q").enqueue("its own")
+    connection.execute("COMMIT")
+    assert 2 == len(payloads(path))
+
+
 def test_reading_begins_nothing(connect: Callable[..., sqlite3.Connection], store: alkstore.Store) -> None:
     """So that reading first can't make a later write fail."""
     connection = connect()
@@ -351,7 +392,9 @@ def test_it_waits_for_another_writer(
         done.append(store.join(connection).queue("q").enqueue("waited"))
 
     with back_door(path) as other:
+        other.execute("CREATE TABLE others (n)")
         other.execute("BEGIN IMMEDIATE")
+        other.execute("INSERT INTO others VALUES (1)")
         thread = threading.Thread(target=enqueue)
         thread.start()
         line = path.with_name(path.name + "-alkstore-line")
