@@ -39,6 +39,7 @@ from alkstore.options import Backoff, QueueOptions
 from alkstore.protocols import Consumer, JobHandle, Listener, Queue, Store, Transaction
 from alkstore.records import Health, Job, Notification, QueueStats, State
 from alkstore.store import open, open_from  # noqa: A004 - alkstore.open is the name that the contract gives it
+from alkstore.worker import Fail, Retry, RunningJob, Unhandled, Worker
 
 __all__ = [
     "AlkstoreError",
@@ -51,6 +52,7 @@ __all__ = [
     "EngineBusyError",
     "EngineError",
     "EngineUnavailableError",
+    "Fail",
     "Health",
     "Item",
     "Job",
@@ -63,6 +65,8 @@ __all__ = [
     "Queue",
     "QueueOptions",
     "QueueStats",
+    "Retry",
+    "RunningJob",
     "SchemaError",
     "State",
     "StorageFullError",
@@ -71,8 +75,10 @@ __all__ = [
     "StoreCorruptError",
     "Transaction",
     "TransactionError",
+    "Unhandled",
     "UnknownEngineError",
     "ValidationError",
+    "Worker",
     "open",
     "open_from",
 ]

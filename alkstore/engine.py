@@ -292,6 +292,11 @@ class Engine(Protocol):
         ...
 
     @property
+    def url(self) -> str:
+        """The URL by which the same place can be opened again, from anywhere; with its password, so not for messages."""
+        ...
+
+    @property
     def capabilities(self) -> Capabilities:
         """What the engine can do (S-7)."""
         ...

@@ -283,6 +283,11 @@ class JobHandle(protocols.JobHandle):
         """Return the error to raise where this claim was lost."""
         return ClaimLostError(f"job {self.id} of {self.queue!r}: the claim was lost before the job was acked")
 
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a ``transaction()`` of it is open, in whichever thread."""
+        return self._inside is not None
+
     # --- for JobTransaction ---------------------------------------------------------------------------------------
 
     def begin_inside(self) -> Transaction:

@@ -36,9 +36,17 @@ class Store(protocols.Store):
     """An open store over an engine. ``alkstore.open`` makes one."""
 
     def __init__(
-        self, engine: Engine, *, clock: Callable[[], datetime] | None, codecs: Codecs, max_payload: int
+        self,
+        engine: Engine,
+        *,
+        clock: Callable[[], datetime] | None,
+        codecs: Codecs,
+        max_payload: int,
+        reopen: Callable[[str], Engine] | None = None,
     ) -> None:
+        """Work over an engine; ``reopen`` opens another on a URL of the same place, with the same options."""
         self._engine = engine
+        self._reopen = reopen
         self._executor = engine.executor()
         self._clock = clock
         self._closed = False
@@ -95,6 +103,15 @@ class Store(protocols.Store):
         before: Root | None = getattr(self._local, "transaction", None)
         self._local.transaction = transaction
         return before
+
+    def apart(self) -> Store:
+        """Return another store on the same place, with connections of its own; itself where it can't be shared."""
+        self.check_open()
+        if self._reopen is None or not self.capabilities.processes:
+            return self
+        return Store(
+            self._reopen(self._engine.url), clock=self._clock, codecs=self.codecs, max_payload=self.max_payload
+        )
 
     # --- for users -----------------------------------------------------------------------------------------------
 
@@ -227,7 +244,14 @@ def open(  # noqa: A001 - alkstore.open is the name that the contract gives it
         raise ValidationError(f"codecs must be an iterable of codecs, not {type(codecs).__name__}")
     limit = check_int(max_payload, "max_payload", 1, _PAYLOAD_LIMIT_MAX)
     known = Codecs(codecs, limit)
-    return Store(factory(given, options, engine_options), clock=clock, codecs=known, max_payload=limit)
+    again = replace(options, migrate=False)
+    return Store(
+        factory(given, options, engine_options),
+        clock=clock,
+        codecs=known,
+        max_payload=limit,
+        reopen=lambda url: factory(url, again, engine_options),
+    )
 
 
 def open_from(config: Mapping[str, object]) -> Store:

@@ -72,6 +72,11 @@ class PostgresEngine(Engine, Joining, Notifying):
         return "postgresql"
 
     @property
+    def url(self) -> str:
+        """As it was given."""
+        return self._location.url
+
+    @property
     def capabilities(self) -> Capabilities:
         """What the engine can do."""
         return CAPABILITIES

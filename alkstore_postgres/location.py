@@ -39,6 +39,8 @@ class Location:
 
     where: str
     """The server and database, as messages name them."""
+    url: str = field(repr=False)
+    """As it was given."""
     conninfo: str = field(repr=False)
     """libpq's connection string."""
     secrets: frozenset[str] = field(repr=False)
@@ -95,6 +97,7 @@ def locate(url: str, extra: Mapping[str, object]) -> Location:
     complete = {**_DEFAULTS, **always, **parameters, "client_encoding": "UTF8"}
     return Location(
         where=_spell(parameters),
+        url=url,
         conninfo=make_conninfo("", **complete),
         secrets=frozenset(each[key] for each in (parameters, listening) for key in _SECRETS if each.get(key)),
         schema=_check_schema(extra.get("schema", "alkstore")),

@@ -177,6 +177,11 @@ class SqliteEngine:
         return "sqlite"
 
     @property
+    def url(self) -> str:
+        """With the file's absolute path."""
+        return self._pool.location.url
+
+    @property
     def capabilities(self) -> Capabilities:
         """What it can do: a file everything, memory neither last nor be shared by processes or connections (S-7)."""
         on_disk = self._pool.location.path is not None

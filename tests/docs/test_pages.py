@@ -91,6 +91,11 @@ def test_every_job_option_has_a_row() -> None:
     assert documented(page("options.md"), named) == named
 
 
+def test_every_argument_of_a_worker_has_a_row() -> None:
+    named = set(inspect.signature(alkstore.Worker).parameters) - {"store"}
+    assert documented(page("worker.md"), named) == named
+
+
 def test_the_backoff_is_documented_with_its_defaults() -> None:
     assert f"`{Backoff()!r}`" in page("options.md")
 
@@ -224,10 +229,14 @@ def test_every_page_is_linked_from_the_readme() -> None:
     assert [path.name for path in PAGES[1:] if path.name not in readme] == []
 
 
-def readme_example() -> str:
+def readme_examples() -> list[str]:
     blocks = re.findall(r"^```python\n(.*?)^```", PAGES[0].read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 1
-    return blocks[0]
+    assert len(blocks) == 2
+    return blocks
+
+
+def readme_example() -> str:
+    return readme_examples()[0]
 
 
 def run_example(text: str, folder: Path) -> None:
@@ -244,6 +253,26 @@ def test_the_example_in_the_readme_runs(tmp_path: Path) -> None:
 def test_the_example_in_the_readme_runs_on_postgresql_with_another_url(tmp_path: Path, postgres_url: str) -> None:
     run_example(readme_example().replace("sqlite:///jobs.db", postgres_url), tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("page_name", ["README.md", "docs/worker.md"])
+def test_the_worker_on_a_page_works_until_it_is_told_to_stop(tmp_path: Path, page_name: str) -> None:
+    text = readme_examples()[1] if page_name == "README.md" else first_example(page("worker.md"))
+    with alkstore.open(f"sqlite:///{tmp_path / 'jobs.db'}") as store:
+        store.queue("emails").enqueue({"to": "ada@example.org"})
+        program = [sys.executable, "-u", "-c", "import alkstore\n" + text]
+        with subprocess.Popen(program, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as worker:
+            assert worker.stdout is not None
+            assert "ada@example.org" in worker.stdout.readline()
+            worker.terminate()
+            assert 0 == worker.wait(60)
+        assert [] == store.queue("emails").jobs()
+
+
+def first_example(text: str) -> str:
+    found = re.search(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert found is not None
+    return found[1]
 
 
 def test_the_example_in_the_readme_is_short() -> None:

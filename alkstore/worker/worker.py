@@ -1,0 +1,437 @@
+"""The worker: it claims, runs handlers in threads, and settles, until it is told to stop.
+
+**What stops it, and how.** ``stop()``, SIGTERM or SIGINT: nothing is claimed any more, what no handler has begun is released
+with its attempt given back, and what runs has the grace period, its claim extended all the while. What still runs then is
+told so (``job.lost``) and retried, its attempt counted. A second signal ends the process at once: what was claimed lapses,
+as if it had been killed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from secrets import token_hex
+from types import FrameType
+from typing import Any, Final, TypeAlias, TypeVar, cast
+
+from alkstore.clock import SECOND, Duration, duration
+from alkstore.errors import StoreClosedError, ValidationError
+from alkstore.limits import POLL_INTERVAL
+from alkstore.names import check_name
+from alkstore.options import check_int
+from alkstore.store import Store
+from alkstore.texts import error_text
+from alkstore.worker.board import Board
+from alkstore.worker.completing import Completer, Completion, Verdict
+from alkstore.worker.control import Fail, Retry, Unhandled
+from alkstore.worker.fetching import Fetcher
+from alkstore.worker.heartbeats import Heartbeats
+from alkstore.worker.job import RunningJob
+from alkstore.worker.sweeping import Sweeper
+
+_LOG: Final = logging.getLogger("alkstore.worker")
+
+Handler: TypeAlias = Callable[[RunningJob], object]
+"""What does the work of one job: it returns, and the job is acked; it raises, and the job is retried."""
+
+H = TypeVar("H", bound=Handler)
+
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+_LAST_WORDS: Final = 10.0
+"""Seconds that settling may take after the grace period."""
+_CLAIM_ENDS: Final = 2.0
+"""Seconds that are waited for a claim that is under way when the worker stops and has nothing else to wait for."""
+_UNHANDLED_FIRST: Final = 1.0
+_UNHANDLED_LONGEST: Final = 300.0
+_UNHANDLED_KNOWN: Final = 10_000
+"""Jobs that nobody knows of which is remembered how often they came."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a worker has done in one run."""
+
+    succeeded: int = 0
+    retried: int = 0
+    died: int = 0
+    released: int = 0
+    lost: int = 0
+    """Claims that were not this worker's any more when their job was to be settled."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Route:
+    handler: Handler
+    timeout: float | None
+
+
+class Worker:
+    """Runs handlers on the jobs of some queues.
+
+    ::
+
+        worker = alkstore.Worker(store, concurrency=10)
+
+
+        @worker.handler("emails")
+        def send(job):
+            smtp.send(**job.payload)
+
+
+        worker.run()
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        handlers: Mapping[str, Handler] | None = None,
+        *,
+        concurrency: int = 8,
+        worker_id: str | None = None,
+        grace: Duration = 30,
+        timeout: Duration | None = None,
+        poll_interval: Duration = POLL_INTERVAL,
+        ack_window: Duration = 0.003,
+        sweep_interval: Duration = 60,
+    ) -> None:
+        """Prepare; nothing is claimed before ``run``.
+
+        ``handlers``: by queue, what works on its jobs. ``concurrency``: how many run at a time. ``worker_id``: by default
+        the host, the process and four random bytes. ``grace``: how long what runs is waited for when the worker stops.
+        ``timeout``: how long a handler may run; a thread can't be stopped, so that its job is marked lost and retried
+        while it goes on.
+        ``poll_interval``: how often to look for jobs that no wake told of. ``ack_window``: how long acks may wait to go
+        together, 0 for each by itself and before its handler's thread takes the next job. ``sweep_interval``: how often,
+        about, to sweep. Raises ``ValidationError`` naming the argument.
+        """
+        if not isinstance(cast(object, store), Store):
+            raise ValidationError(f"store must be an alkstore store, not {type(store).__name__}")
+        self._store = store
+        self._concurrency = check_int(concurrency, "concurrency", 1, 1_000)
+        self._worker_id = check_name(
+            worker_id or f"{socket.gethostname()[:100]}-{os.getpid()}-{token_hex(4)}", "worker_id"
+        )
+        self._grace = duration(grace, "grace") / SECOND
+        self._timeout = None if timeout is None else duration(timeout, "timeout", positive=True) / SECOND
+        self._poll = duration(poll_interval, "poll_interval", positive=True) / SECOND
+        self._window = duration(ack_window, "ack_window") / SECOND
+        self._sweep = duration(sweep_interval, "sweep_interval", positive=True) / SECOND
+        self._routes: dict[str, _Route] = {}
+        self._run: _Run | None = None
+        self._starting = threading.Lock()
+        for queue, handler in (handlers or {}).items():
+            self.add(queue, handler)
+
+    @property
+    def worker_id(self) -> str:
+        """What its claims are marked with."""
+        return self._worker_id
+
+    def add(self, queue: str, handler: Handler, *, timeout: Duration | None = None) -> None:
+        """Have a handler work on a queue's jobs; ``timeout`` as for the worker, whose own is the default.
+
+        Raises ``ValidationError`` naming the argument, also for a queue that has a handler already.
+        """
+        name = check_name(queue, "queue name")
+        if not callable(cast(object, handler)):
+            raise ValidationError(f"handler must be a callable, not {type(handler).__name__}")
+        if name in self._routes:
+            raise ValidationError(f"queue {name!r} has a handler already")
+        limit = self._timeout if timeout is None else duration(timeout, "timeout", positive=True) / SECOND
+        self._routes[name] = _Route(handler, limit)
+
+    def handler(self, queue: str, *, timeout: Duration | None = None) -> Callable[[H], H]:
+        """Return a decorator that does what ``add`` does."""
+
+        def decorate(handler: H) -> H:
+            self.add(queue, handler, timeout=timeout)
+            return handler
+
+        return decorate
+
+    def run(self, *, until_idle: bool = False, signals: bool = True) -> Summary:
+        """Work until told to stop, and say what was done.
+
+        ``until_idle``: or until there is nothing left to claim and nothing runs; what is due later isn't waited for.
+        ``signals``: stop at SIGTERM and SIGINT, where this is the main thread; their handlers are put back in the end.
+
+        Database errors are waited out, but for that of connecting in the beginning. Raises ``ValidationError`` where there
+        is no handler, ``StoreClosedError`` where the store is closed, meanwhile too, and ``RuntimeError`` where it runs
+        already or one of its threads can't be started.
+        """
+        if not self._routes:
+            raise ValidationError("handlers must name one queue at least")
+        with self._starting:
+            if self._run is not None:
+                raise RuntimeError("this worker runs already")
+            run = self._run = _Run(self._store, self._worker_id, self._routes, self._concurrency, self._window)
+        try:
+            with _Signals(run.stop, enabled=signals):
+                return run.run(self._poll, self._sweep, self._grace, until_idle=until_idle)
+        finally:
+            self._run = None
+
+    def stop(self) -> None:
+        """Have it stop, from any thread or a handler: ``run`` returns when that is done. Does nothing where it doesn't run."""
+        run = self._run
+        if run is not None:
+            run.stop()
+
+
+class _Signals:
+    """SIGTERM and SIGINT stop the worker, and the second of them ends the process."""
+
+    def __init__(self, stop: Callable[[], None], *, enabled: bool) -> None:
+        self._stop = stop
+        self._enabled = enabled and threading.current_thread() is threading.main_thread()
+        self._before: dict[int, Any] = {}
+        self._count = 0
+
+    def __enter__(self) -> None:
+        if self._enabled:
+            for number in _SIGNALS:
+                self._before[number] = signal.signal(number, self._handle)
+
+    def __exit__(self, *_: object) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, signal.SIG_DFL if before is None else before)
+
+    def _handle(self, number: int, _: FrameType | None) -> None:
+        self._count += 1
+        if self._count > 1:
+            os._exit(128 + number)
+        self._stop()
+
+
+class _Run:
+    """One run of a worker."""
+
+    def __init__(
+        self, store: Store, worker_id: str, routes: Mapping[str, _Route], concurrency: int, window: float
+    ) -> None:
+        self._store = store
+        self._worker_id = worker_id
+        self._routes = dict(routes)
+        self._concurrency = concurrency
+        self._stopping = threading.Event()
+        self._asked = False
+        self._failure: BaseException | None = None
+        self._counting = threading.Lock()
+        self._counts = dict.fromkeys(Summary.__dataclass_fields__, 0)
+        self._unhandled: dict[int, int] = {}
+        self._apart = store.apart()
+        # Written to by whoever has news, a signal's handler included: nothing that could be locked by what it interrupted.
+        self._inbox, self._outbox = socket.socketpair()
+        self._outbox.setblocking(False)
+        self._board = Board(concurrency, routes)
+        self._completer = Completer(store, self._apart, self._board, window, self._settled, self._spawn)
+        self._heartbeats = Heartbeats(self._apart, self._board, self._lost, self._spawn)
+
+    # --- beginning and ending ------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Have it stop; also from a signal's handler."""
+        self._asked = True
+        self._notice()
+
+    def _notice(self) -> None:
+        try:
+            self._outbox.send(b"!")
+        except OSError:  # full, so that there is news in any case; or over
+            return
+
+    def _spawn(self, name: str, work: Callable[[], None]) -> threading.Thread:
+        def guarded() -> None:
+            try:
+                work()
+            except BaseException as exc:  # noqa: BLE001 - a thread has nobody to raise to: ``run`` raises it
+                self._failure = self._failure or exc
+                self.stop()
+
+        return threading.Thread(target=guarded, name=f"alkstore-{name}", daemon=True)
+
+    def run(self, poll: float, sweep: float, grace: float, *, until_idle: bool) -> Summary:
+        """Start all, wait for the end, and end all."""
+        fetchers = [
+            Fetcher(
+                self._store, self._store.queue(name), self._worker_id, self._board, poll, self._stopping,
+                self._claimed, self._notice, self._spawn, until_idle=until_idle,
+            )
+            for name in self._routes
+        ]  # fmt: skip
+        sweeper = Sweeper(self._apart, self._routes, sweep, self._spawn)
+        runners = [self._spawn("runner", self._work) for _ in range(self._concurrency)]
+        _LOG.info(
+            "worker %s begins: %d at a time, queues %s", self._worker_id, self._concurrency, ", ".join(self._routes)
+        )
+        try:
+            for part in (self._completer, self._heartbeats, sweeper, *runners, *fetchers):
+                part.start()
+            while not self._asked and not (until_idle and self._board.is_idle()):
+                select.select([self._inbox], [], [])
+                self._inbox.recv(4096)
+        finally:
+            self._end(fetchers, sweeper, grace)
+        match self._failure:
+            case None:
+                return Summary(**self._counts)
+            case StoreClosedError():
+                raise self._failure
+            case _:
+                raise RuntimeError("a thread of the worker failed, and so it has stopped") from self._failure
+
+    def _end(self, fetchers: list[Fetcher], sweeper: Sweeper, grace: float) -> None:
+        board = self._board
+        self._stopping.set()
+        deadline = time.monotonic() + grace
+        for job in board.close():
+            self._release(job)
+        for fetcher in fetchers:
+            fetcher.rouse()
+        board.wait_until(lambda: not board.any_held(), grace)
+        board.wait_until(board.none_held, min(_CLAIM_ENDS, max(deadline - time.monotonic(), 0.0)))
+        for job in board.held():
+            self._cut(job, "the worker was stopped before the handler had finished")
+        self._completer.end(_LAST_WORDS)
+        self._heartbeats.end()
+        sweeper.end()
+        for fetcher in fetchers:
+            fetcher.end(0.1)
+        if self._apart is not self._store:
+            self._apart.close()
+        self._outbox.close()
+        self._inbox.close()
+        _LOG.info("worker %s has stopped", self._worker_id)
+
+    # --- one job -------------------------------------------------------------------------------------------------
+
+    def _claimed(self, jobs: list[RunningJob], begun: bool) -> None:
+        for job in jobs:
+            _LOG.debug("%s claimed", self._name(job))
+        if begun:
+            self._heartbeats.taken(jobs)
+            return
+        for job in jobs:
+            self._release(job)
+
+    def _work(self) -> None:
+        while (job := self._board.take()) is not None:
+            route = self._routes[job.queue]
+            begun = time.monotonic()
+            if route.timeout is not None:
+                self._watch(job, route.timeout)
+            completion = self._handle(job, route.handler)
+            self._heartbeats.forget(job)
+            self._board.ran(time.monotonic() - begun)
+            if job.conclude():
+                if completion is None:
+                    self._board.settled([job])
+                else:
+                    self._completer.add(completion)
+
+    def _watch(self, job: RunningJob, seconds: float) -> None:
+        self._heartbeats.watch(
+            job, seconds, lambda: self._cut(job, f"TimeoutError: the handler ran for more than {seconds:g} s")
+        )
+
+    def _handle(self, job: RunningJob, handler: Handler) -> Completion | None:
+        """Run the handler, and return what is to become of the job; ``None`` where the handler has seen to that."""
+        error: BaseException | None = None
+        try:
+            handler(job)
+        except BaseException as exc:  # noqa: BLE001 - whatever it is, sys.exit() included: the attempt failed, and the worker lives
+            error = exc
+        if job.handle.claim.is_settled:
+            if error is not None:
+                _LOG.warning("%s was settled, and then its handler failed", self._name(job), exc_info=error)
+            self._count("succeeded")
+            return None
+        match error:
+            case None:
+                return Completion(job, Verdict.ACK)
+            case Retry():
+                return Completion(job, Verdict.RETRY, error.reason, error.delay)
+            case Fail():
+                return Completion(job, Verdict.FAIL, error.reason)
+            case Unhandled():
+                return self._refuse(job, error)
+            case _:
+                _LOG.debug("%s failed", self._name(job), exc_info=error)
+                return Completion(job, Verdict.RETRY, error_text(error))
+
+    def _refuse(self, job: RunningJob, why: Unhandled) -> Completion:
+        with self._counting:
+            if len(self._unhandled) >= _UNHANDLED_KNOWN:
+                self._unhandled.clear()
+            times = self._unhandled[job.id] = self._unhandled.get(job.id, 0) + 1
+        delay = min(_UNHANDLED_LONGEST, _UNHANDLED_FIRST * 2.0 ** min(times - 1, 20))
+        _LOG.warning("%s is released for %g s, as no handler here knows it: %s", self._name(job), delay, why)
+        return Completion(job, Verdict.RELEASE, delay=round(delay * SECOND))
+
+    # --- what becomes of it --------------------------------------------------------------------------------------
+
+    def _release(self, job: RunningJob) -> None:
+        if job.conclude():
+            self._completer.add(Completion(job, Verdict.RELEASE))
+
+    def _cut(self, job: RunningJob, why: str) -> None:
+        if job.conclude(lost=True):
+            _LOG.warning("%s: %s", self._name(job), why)
+            self._completer.add(Completion(job, Verdict.RETRY, why))
+
+    def _lost(self, job: RunningJob) -> None:
+        job.lose()
+        if job.conclude(lost=True):
+            self._count("lost")
+            _LOG.warning("%s is lost: its claim lapsed or was ended elsewhere", self._name(job))
+            self._board.settled([job])
+
+    def _settled(self, completion: Completion, through: bool) -> None:
+        job, verdict = completion.job, completion.verdict
+        name = self._name(job)
+        if not through:
+            job.lose()
+            self._count("lost")
+            _LOG.warning("%s could not be %s: its claim lapsed or was ended elsewhere", name, verdict.value)
+        elif verdict is Verdict.ACK:
+            self._count("succeeded")
+            with self._counting:
+                self._unhandled.pop(job.id, None)
+            _LOG.debug("%s succeeded", name)
+        elif verdict is Verdict.RELEASE:
+            self._count("released")
+            _LOG.debug("%s was released", name)
+        elif verdict is Verdict.FAIL or job.spent:
+            self._count("died")
+            _LOG.error("%s is dead: %s", name, completion.error)
+        else:
+            self._count("retried")
+            _LOG.warning("%s will be tried again: %s", name, completion.error)
+
+    def _name(self, job: RunningJob) -> _Name:
+        return _Name(job, self._worker_id)
+
+    def _count(self, what: str) -> None:
+        with self._counting:
+            self._counts[what] += 1
+
+
+class _Name:
+    """A job as log lines name it; spelt when a line is written, and not before."""
+
+    __slots__ = ("_job", "_worker_id")
+
+    def __init__(self, job: RunningJob, worker_id: str) -> None:
+        self._job = job
+        self._worker_id = worker_id
+
+    def __str__(self) -> str:
+        job = self._job
+        return f"job {job.id} of {job.queue!r} (attempt {job.attempt}, worker {self._worker_id!r})"

@@ -1,0 +1,111 @@
+"""A worker that is told to stop, twice, or killed: nothing is lost, and nothing begun twice that needn't be (J-6)."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import pytest
+
+from alkstore import State
+from alkstore.store import Store
+from contract_tests.scale import rounds
+from tests.integrations.places import Place
+from tests.support.waiting import wait_until
+from tests.worker.programs import WorkerProgram
+
+WAIT = 60
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
+def test_an_idle_worker_exits_well_and_at_once(place: Place, store: Store, number: signal.Signals) -> None:
+    store.queue("q").enqueue("first")
+    with WorkerProgram(place, seconds=0) as program:
+        program.expect("end")
+        wait_until(lambda: not store.queue("q").jobs(), WAIT, "the ack")
+        begun = time.monotonic()
+        program.process.send_signal(number)
+        assert 0 == program.ended()
+        assert time.monotonic() - begun < 2
+        assert [["1", "0", "0", "0"]] == program.said("stopped")
+
+
+@pytest.mark.parametrize("milliseconds", [0, 5, 20, 100, 300])
+def test_a_stop_in_the_middle_loses_nothing_and_repeats_nothing(place: Place, store: Store, milliseconds: int) -> None:
+    """Ten jobs are claimed, one at a time is worked on: those not begun have their attempt back."""
+    queue = store.queue("q")
+    for _ in range(rounds(30)):
+        queue.enqueue_many(range(10))
+        with WorkerProgram(place, seconds=0.03, concurrency=1) as program:
+            program.expect("begin")
+            time.sleep(milliseconds / 1_000)
+            program.process.terminate()
+            assert 0 == program.ended(), program.errors
+        begun = [int(payload) for payload, _ in program.said("begin")]
+        assert sorted(set(begun)) == begun
+        assert begun == [int(payload) for payload, _ in program.said("end")]
+        left = queue.jobs()
+        assert sorted(set(range(10)) - set(begun)) == sorted(job.payload for job in left)
+        assert {(State.PENDING, 0)} >= {(job.state, job.attempts) for job in left}
+        queue.purge(State.PENDING)
+
+
+def test_what_runs_has_the_grace_period_and_its_claim_extended(place: Place, store: Store) -> None:
+    """Longer than several visibility timeouts, with another worker that waits for the job: it starts once, and is acked."""
+    queue = store.queue("q", visibility_timeout=1)
+    queue.enqueue(1)
+    with WorkerProgram(place, seconds=3, busy=True, grace=30) as program:
+        program.expect("begin")
+        program.process.terminate()
+        with WorkerProgram(place, seconds=0, poll_interval=0.1) as other:
+            assert 0 == program.ended(), program.errors
+            assert [["1", "1"]] == program.said("end")
+            assert [] == queue.jobs()
+            other.expect("ready")
+            other.process.terminate()
+            assert 0 == other.ended()
+            assert [] == other.said("begin")
+
+
+def test_what_still_runs_after_the_grace_period_is_retried_and_its_attempt_counts(place: Place, store: Store) -> None:
+    queue = store.queue("q")
+    queue.enqueue(1)
+    with WorkerProgram(place, seconds=60, grace=0.2) as program:
+        program.expect("begin")
+        program.process.terminate()
+        assert 0 == program.ended(), program.errors
+        assert [["0", "1", "0", "0"]] == program.said("stopped")
+    (job,) = queue.jobs()
+    assert (State.PENDING, 1) == (job.state, job.attempts)
+    assert "stopped before the handler had finished" in str(job.last_error)
+
+
+def test_a_second_signal_ends_it_at_once(place: Place, store: Store) -> None:
+    """As if it had been killed: its claims lapse."""
+    queue = store.queue("q", visibility_timeout=1)
+    queue.enqueue(1)
+    with WorkerProgram(place, seconds=60, grace=60) as program:
+        program.expect("begin")
+        program.process.terminate()
+        time.sleep(0.3)
+        program.process.terminate()
+        assert 128 + signal.SIGTERM == program.ended(10)
+    assert State.PROCESSING is queue.jobs()[0].state
+
+
+@pytest.mark.parametrize("budget", [2, 1])
+def test_a_killed_workers_job_is_picked_up_or_dead(place: Place, store: Store, budget: int) -> None:
+    """By whoever waits, after the visibility timeout, with nothing to configure; on its last attempt it is dead (Q-CLAIM-6)."""
+    queue = store.queue("q", visibility_timeout=1, max_attempts=budget)
+    queue.enqueue(1)
+    with WorkerProgram(place, seconds=60) as program:
+        program.expect("begin")
+        program.process.kill()
+        program.ended()
+    with WorkerProgram(place, seconds=0, poll_interval=3_600) as other:
+        if budget == 2:
+            assert ["end", "1", "2"] == other.expect("end")
+            wait_until(lambda: not queue.jobs(), WAIT, "the ack")
+        else:
+            wait_until(lambda: queue.stats().dead == 1, WAIT, "its burial")
+            assert "max attempts exceeded" == queue.jobs()[0].last_error
