@@ -24,4 +24,6 @@ def main() -> None:
             raise
         complain("the command line needs click and rich: pip install 'alkstore[cli]'")
         sys.exit(Exit.USAGE)
+    except KeyboardInterrupt:
+        sys.exit(Exit.INTERRUPTED)
     app()

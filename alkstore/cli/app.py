@@ -45,7 +45,7 @@ class App(click.Group):
         try:
             code = super().main(args, prog_name or "alkstore", complete_var, standalone_mode=False, **extra)
             sys.stdout.flush()
-        except BrokenPipeError:
+        except (BrokenPipeError, _ReaderGoneError):
             _write_no_more()
             code = Exit.BROKEN_PIPE
         except click.Abort:
@@ -57,9 +57,21 @@ class App(click.Group):
             complain(exc)
             code = exit_code(exc)
         except OSError as exc:  # a full disk behind stdout, say
-            complain(exc)
+            _write_no_more()
+            complain(exc.strerror or exc)
             code = Exit.FAILED
         sys.exit(int(code or Exit.DONE))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; its reader's going away is told apart here, before click makes a failure of it."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as exc:
+            raise _ReaderGoneError from exc
+
+
+class _ReaderGoneError(Exception):
+    """Nobody reads the output any more."""
 
 
 def _take_any_character(stream: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 import click
+from rich.text import Text
 
 from alkstore.cli.options import Result, common, ended_by_sigterm
 from alkstore.cli.output import Output, shown
@@ -40,7 +41,7 @@ def _show(out: Output, notification: Notification) -> None:
     elif notification.gap:
         out.say(shown("(some may have been lost here)", "yellow"))
     else:
-        out.say(f"{notification.channel}\t{notification.payload}")
+        out.say(notification.channel, Text("\t"), notification.payload)
     out.flush()
 
 

@@ -13,7 +13,7 @@ from rich.text import Text
 from alkstore.cli.options import Result, common, help_without_command
 from alkstore.cli.output import Output, shown
 from alkstore.cli.place import Place
-from alkstore.cli.queues import named_or_all
+from alkstore.cli.queues import complain_of, named_or_all
 from alkstore.cli.shapes import (
     job_shape,
     payload_preview,
@@ -66,7 +66,7 @@ def list_jobs(
 ) -> Result:
     """List jobs by their ids, one on a line."""
     with place.open() as store:
-        queues, whole = named_or_all(store, names)
+        queues, complaints = named_or_all(store, names)
         found = jobs_of(queues, state, after, PAGE if everything else min(limit + 1, PAGE))
         last = None
         if not out.as_json:
@@ -79,7 +79,7 @@ def list_jobs(
                 out.say(*_line(job), cut=True)
         if not everything and last is not None and next(found, None) is not None:
             complain(f"there are more: --after {last}, or --all")
-    return Exit.DONE if whole else Exit.FAILED
+    return complain_of(complaints)
 
 
 def jobs_of(queues: Sequence[Queue], state: str | None, after: int | None, at_a_time: int) -> Iterator[Job]:
@@ -194,7 +194,8 @@ def retry(place: Place, out: Output, ids: tuple[int, ...], all_dead: bool, name:
             _need_yes(yes or len(ids) == 1, f"retries {len(ids)} jobs")
             return _each(out, store, ids, "retried", lambda queue, job_id: queue.retry_dead(job_id))
         queue = store.queue(name)
-        _need_yes(yes, f"retries {queue.stats().dead} dead jobs of the queue {name!r}" if not yes else "")
+        if not yes:
+            _need_yes(yes, f"retries {queue.stats().dead} dead jobs of the queue {name!r}")
         _report(out, "retried", retry_all_dead(store, queue), name)
     return None
 

@@ -18,12 +18,12 @@ from rich.text import Text
 from alkstore.cli.options import Result, common, duration, ended_by_sigterm
 from alkstore.cli.output import Output, shown
 from alkstore.cli.place import Place
-from alkstore.cli.queues import named_or_all
+from alkstore.cli.queues import complain_of, named_or_all
 from alkstore.cli.shapes import spell_duration, stats_shape
 from alkstore.errors import EngineError
 from alkstore.protocols import Store
 from alkstore.records import QueueStats
-from alkstore.shell import Exit, one_line
+from alkstore.shell import one_line
 
 INTERVAL: Final = "2s"
 """How long ``top`` waits between two looks."""
@@ -38,8 +38,8 @@ class Look:
 
     at: datetime
     queues: list[tuple[str, QueueStats]]
-    whole: bool
-    """No queue had to be passed over."""
+    complaints: list[str]
+    """Of queues that had to be passed over."""
 
 
 @click.command()
@@ -50,7 +50,7 @@ def stats(place: Place, out: Output, queues: tuple[str, ...]) -> Result:
     with place.open() as store:
         look = take_a_look(store, queues)
     show(out, look)
-    return Exit.DONE if look.whole else Exit.FAILED
+    return complain_of(look.complaints)
 
 
 @click.command()
@@ -72,19 +72,26 @@ def top(place: Place, out: Output, queues: tuple[str, ...], interval: float, cou
         if out.is_live:
             watch(out, store, queues, interval, looks)
         else:
-            for number in itertools.count(1):
-                show(out, take_a_look(store, queues))
-                out.flush()
-                if number == looks:
-                    break
-                time.sleep(interval)
+            _look_again_and_again(out, store, queues, interval, looks)
     return None
+
+
+def _look_again_and_again(out: Output, store: Store, names: Sequence[str], interval: float, looks: int | None) -> None:
+    for number in itertools.count(1):
+        look = take_a_look(store, names)
+        show(out, look)
+        out.flush()
+        if number == 1:
+            complain_of(look.complaints)
+        if number == looks:
+            return
+        time.sleep(interval)
 
 
 def take_a_look(store: Store, names: Sequence[str]) -> Look:
     """Count."""
-    queues, whole = named_or_all(store, names)
-    return Look(datetime.now(UTC), [(queue.name, queue.stats()) for queue in queues], whole)
+    queues, complaints = named_or_all(store, names)
+    return Look(datetime.now(UTC), [(queue.name, queue.stats()) for queue in queues], complaints)
 
 
 def show(out: Output, look: Look) -> None:
@@ -115,24 +122,23 @@ def table_of(queues: Sequence[tuple[str, QueueStats]]) -> Table:
 def watch(out: Output, store: Store, names: Sequence[str], interval: float, looks: int | None) -> None:
     """Show the counts on the terminal's other screen, until it has been enough; an outage is shown, and sat out."""
     last: Look | None = None
-    trouble: str | None = None
+    trouble: list[str] = []
     with Live(console=out.console, screen=True, auto_refresh=False) as live:
         for number in itertools.count(1):
             try:
-                last, trouble = take_a_look(store, names), None
+                last = take_a_look(store, names)
+                trouble = last.complaints
             except EngineError as exc:
-                trouble = one_line(exc)
+                trouble = [str(exc)]
             live.update(screen_of(last, trouble, out.console.height - _AROUND), refresh=True)
             if number == looks:
                 return
             time.sleep(interval)
 
 
-def screen_of(look: Look | None, trouble: str | None, room: int) -> Group:
+def screen_of(look: Look | None, trouble: Sequence[str], room: int) -> Group:
     """Return what fits the screen: the busiest queues first, and how many more there are."""
-    parts: list[Any] = []
-    if trouble is not None:
-        parts.append(shown(trouble, "bold red"))
+    parts: list[Any] = [shown(one_line(what), "bold red") for what in trouble]
     if look is not None:
         queues = sorted(look.queues, key=lambda found: (-found[1].ready - found[1].processing, found[0]))
         parts += [_heading(look), Text(), table_of(queues[: max(1, room)])]

@@ -7,8 +7,7 @@ import click
 from alkstore.cli.options import Result, common
 from alkstore.cli.output import Output
 from alkstore.cli.place import Place
-from alkstore.cli.queues import named_or_all
-from alkstore.shell import Exit
+from alkstore.cli.queues import complain_of, named_or_all
 
 
 @click.command()
@@ -20,7 +19,7 @@ def sweep(place: Place, out: Output, queues: tuple[str, ...]) -> Result:
     Of the queues named, or of all. Claims don't depend on it: an expired job is never handed out.
     """
     with place.open() as store:
-        chosen, whole = named_or_all(store, queues)
+        chosen, complaints = named_or_all(store, queues)
         moved = {queue.name: queue.sweep_expired() for queue in chosen}
     if out.as_json:
         out.document({"queues": [{"queue": name, "moved": count} for name, count in moved.items()]})
@@ -28,4 +27,4 @@ def sweep(place: Place, out: Output, queues: tuple[str, ...]) -> Result:
         for name, count in moved.items():
             out.say(f"{name}: {count} moved to the dead")
         out.say(f"{sum(moved.values())} in all")
-    return Exit.DONE if whole else Exit.FAILED
+    return complain_of(complaints)
