@@ -99,7 +99,7 @@ def pages(queue: Queue, state: str | None, after: int | None, size: int) -> Iter
 
 
 _HEADING: Final = (
-    f"{'id':>8}  {'state':<10}  {'tries':>5}  {'run at':<20}  {'queue':<16}  {'worker':<12}  payload  error"
+    f"{'id':>8}  {'state':<10}  {'tries':>5}  {'run at':<20}  {'queue':<16}  {'worker':<12}  error, payload"
 )
 
 
@@ -108,8 +108,9 @@ def _line(job: Job) -> list[str | Text]:
         f"{job.id:>8}  ",
         shown(f"{job.state.value:<10}", _STYLES[job.state]),
         f"  {_tries(job):>5}  {spell_instant(job.run_at):<20}  {job.queue:<16}  {job.worker_id or '-':<12}  ",
+        # The error first: of a dead job it is what is looked for, and the line may be cut at the terminal's edge.
+        shown("" if job.last_error is None else f"{shortened(job.last_error)}  ", "red"),
         payload_preview(job),
-        shown("" if job.last_error is None else f"  {shortened(job.last_error)}", "red"),
     ]
 
 

@@ -15,7 +15,7 @@ from alkstore.schema import spell
 
 Shape = dict[str, Any]
 
-PREVIEW: Final = 120
+PREVIEW: Final = 80
 """How many characters of a payload or an error a list shows; ``jobs show`` and JSON have all of it."""
 
 

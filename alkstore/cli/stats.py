@@ -148,12 +148,7 @@ def screen_of(look: Look | None, trouble: Sequence[str], room: int) -> Group:
 
 
 def _heading(look: Look) -> Text:
-    ready, processing = (sum(counts) for counts in _columns(look))
-    return Text.assemble(
-        ("alkstore", "bold"),
-        f"  {look.at:%H:%M:%S}Z  {len(look.queues)} queues, {ready} jobs ready, {processing} processing",
-    )
-
-
-def _columns(look: Look) -> tuple[list[int], list[int]]:
-    return [found.ready for _, found in look.queues], [found.processing for _, found in look.queues]
+    ready = sum(found.ready for _, found in look.queues)
+    processing = sum(found.processing for _, found in look.queues)
+    counts = f"  {look.at:%H:%M:%S}Z  queues: {len(look.queues)}  ready: {ready}  processing: {processing}"
+    return Text.assemble(("alkstore", "bold"), counts)
