@@ -11,7 +11,7 @@ import click
 from rich.text import Text
 
 from alkstore.cli.options import Result, common, help_without_command
-from alkstore.cli.output import Output, shown
+from alkstore.cli.output import Output, padded, shown
 from alkstore.cli.place import Place
 from alkstore.cli.queues import complain_of, named_or_all
 from alkstore.cli.shapes import (
@@ -98,24 +98,20 @@ def pages(queue: Queue, state: str | None, after: int | None, size: int) -> Iter
         after = page[-1].id
 
 
-_HEADING: Final = (
-    f"{'id':>8}  {'state':<10}  {'tries':>5}  {'run at':<20}  {'queue':<16}  {'worker':<12}  error, payload"
-)
+_HEADING: Final = f"{'id':>7}  {'state':<10}  {'tries':>5}  {'run at':<17}  {'queue':<12}  worker, error, payload"
 
 
 def _line(job: Job) -> list[str | Text]:
+    # What is looked for comes first: the line may be cut at the terminal's edge.
     return [
-        f"{job.id:>8}  ",
-        shown(f"{job.state.value:<10}", _STYLES[job.state]),
-        f"  {_tries(job):>5}  {spell_instant(job.run_at):<20}  {job.queue:<16}  {job.worker_id or '-':<12}  ",
-        # The error first: of a dead job it is what is looked for, and the line may be cut at the terminal's edge.
+        f"{job.id:>7}  ",
+        padded(job.state.value, 10, _STYLES[job.state]),
+        f"{job.attempts}/{job.max_attempts}".rjust(5) + f"  {spell_instant(job.run_at, 'minutes'):<17}  ",
+        padded(job.queue, 12),
+        shown("" if job.worker_id is None else f"{job.worker_id}  ", "cyan"),
         shown("" if job.last_error is None else f"{shortened(job.last_error)}  ", "red"),
         payload_preview(job),
     ]
-
-
-def _tries(job: Job) -> str:
-    return f"{job.attempts}/{job.max_attempts}"
 
 
 @jobs.command()
@@ -226,7 +222,10 @@ def _retry_page(store: Store, name: str, ids: Sequence[int]) -> int:
 @click.option("--yes", is_flag=True, help="Needed; without it, only say how many there are.")
 @common
 def purge(place: Place, out: Output, name: str, state: str, yes: bool) -> Result:
-    """Delete all jobs of a queue in one state, in bounded batches."""
+    """Delete all jobs of a queue in one state.
+
+    In bounded batches; without --yes it only says how many there are.
+    """
     with place.open() as store:
         queue = store.queue(name)
         if not yes:

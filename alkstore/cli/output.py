@@ -35,7 +35,7 @@ class Output:
         self.as_json = as_json
         self.is_terminal = sys.stdout.isatty()
         self.is_live = self.is_terminal and not as_json and os.environ.get("TERM", "dumb") != "dumb"
-        self.console = _Console(
+        self.console: Console = _Console(
             force_terminal=self.is_terminal,
             width=None if self.is_terminal else _UNCUT,
             markup=False,
@@ -76,3 +76,10 @@ class _Console(Console):
 def shown(text: str, style: str = "") -> Text:
     """Return text of any origin as a terminal may have it."""
     return Text(printable(text), style=style)
+
+
+def padded(text: str, width: int, style: str = "") -> Text:
+    """Return text of any origin in a column of so many cells, and the two blanks behind it."""
+    found = shown(text, style)
+    found.pad_right(max(0, width - found.cell_len) + 2)
+    return found

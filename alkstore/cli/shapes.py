@@ -6,7 +6,7 @@ import base64
 from codecs import getincrementaldecoder
 from dataclasses import asdict
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from alkstore.cli.output import dumps
 from alkstore.errors import PayloadError
@@ -125,6 +125,6 @@ def spell_duration(value: timedelta | None) -> str:
     return f"{value.total_seconds():.1f}s"
 
 
-def spell_instant(value: datetime | None) -> str:
-    """Return an instant to the second, in UTC."""
-    return "-" if value is None else value.strftime("%Y-%m-%d %H:%M:%SZ")
+def spell_instant(value: datetime | None, to: Literal["seconds", "minutes"] = "seconds") -> str:
+    """Return an instant in UTC, without its smaller parts."""
+    return "-" if value is None else value.replace(tzinfo=None).isoformat(" ", to) + "Z"
