@@ -14,14 +14,7 @@ from alkstore.cli.options import Result, common, help_without_command
 from alkstore.cli.output import Output, padded, shown
 from alkstore.cli.place import Place
 from alkstore.cli.queues import complain_of, named_or_all
-from alkstore.cli.shapes import (
-    job_shape,
-    payload_preview,
-    payload_text,
-    shortened,
-    spell_duration,
-    spell_instant,
-)
+from alkstore.cli.shapes import job_shape, payload_preview, payload_text, shortened, spell_duration, spell_instant
 from alkstore.errors import ValidationError
 from alkstore.protocols import Queue, Store
 from alkstore.records import Job, QueueStats, State
@@ -35,7 +28,7 @@ PAGE: Final = 500
 
 _STYLES: Final = {State.PENDING: "", State.PROCESSING: "cyan", State.DEAD: "red"}
 
-state_type = click.Choice([state.value for state in State])
+_STATES: Final = click.Choice([state.value for state in State])
 
 
 @click.group(invoke_without_command=True)
@@ -50,7 +43,7 @@ def jobs(ctx: click.Context) -> None:
 
 @jobs.command("list")
 @click.option("--queue", "names", multiple=True, metavar="NAME", help="Only of this queue; may be given again.")
-@click.option("--state", type=state_type, help="Only jobs in this state.")
+@click.option("--state", type=_STATES, help="Only jobs in this state.")
 @click.option("--limit", type=click.IntRange(min=1), default=LIMIT, show_default=True, help="How many.")
 @click.option("--after", type=int, metavar="ID", help="Only jobs with a greater id: the last one of the page before.")
 @click.option("--all", "everything", is_flag=True, help="Every one; --limit doesn't count.")
@@ -83,7 +76,7 @@ def list_jobs(
 
 
 def jobs_of(queues: Sequence[Queue], state: str | None, after: int | None, at_a_time: int) -> Iterator[Job]:
-    """Return the queues' jobs in the order of their ids, by pages: no more than a page of them is ever held."""
+    """Return the queues' jobs in the order of their ids, by pages, of which one for each queue is held."""
     each = max(10, at_a_time // max(1, len(queues)))
     return heapq.merge(*(pages(queue, state, after, each) for queue in queues), key=lambda job: job.id)
 
@@ -166,7 +159,8 @@ def cancel(place: Place, out: Output, ids: tuple[int, ...], yes: bool) -> Result
 
     A worker that has one isn't interrupted, and can't ack it any more.
     """
-    _need_yes(yes or len(ids) == 1, f"cancels {len(ids)} jobs")
+    if len(ids) > 1 and not yes:
+        raise unsaid(f"cancels {len(ids)} jobs")
     with place.open() as store:
         return _each(out, store, ids, "cancelled", lambda queue, job_id: queue.cancel(job_id))
 
@@ -188,17 +182,18 @@ def retry(place: Place, out: Output, ids: tuple[int, ...], all_dead: bool, name:
         raise click.UsageError("--all-dead and --queue go together")
     with place.open() as store:
         if name is None:
-            _need_yes(yes or len(ids) == 1, f"retries {len(ids)} jobs")
+            if len(ids) > 1 and not yes:
+                raise unsaid(f"retries {len(ids)} jobs")
             return _each(out, store, ids, "retried", lambda queue, job_id: queue.retry_dead(job_id))
         queue = store.queue(name)
         if not yes:
-            _need_yes(yes, f"retries {queue.stats().dead} dead jobs of the queue {name!r}")
+            raise unsaid(f"retries {queue.stats().dead} dead jobs of the queue {name!r}")
         _report(out, "retried", retry_all_dead(store, queue), name)
     return None
 
 
 def retry_all_dead(store: Store, queue: Queue) -> int:
-    """Retry every dead job that there was, some hundreds per transaction; return how many."""
+    """Retry every dead job of the queue, a page in a transaction, and return how many."""
     count = 0
     after = None
     while True:
@@ -218,7 +213,7 @@ def _retry_page(store: Store, name: str, ids: Sequence[int]) -> int:
 
 @jobs.command()
 @click.option("--queue", "name", required=True, metavar="NAME", help="The queue.")
-@click.option("--state", type=state_type, required=True, help="The state of the jobs to delete.")
+@click.option("--state", type=_STATES, required=True, help="The state of the jobs to delete.")
 @click.option("--yes", is_flag=True, help="Needed; without it, only say how many there are.")
 @common
 def purge(place: Place, out: Output, name: str, state: str, yes: bool) -> Result:
@@ -230,7 +225,7 @@ def purge(place: Place, out: Output, name: str, state: str, yes: bool) -> Result
         queue = store.queue(name)
         if not yes:
             count = _count(queue.stats(), State(state))
-            _need_yes(yes, f"deletes {count} {state} jobs of the queue {name!r}")
+            raise unsaid(f"deletes {count} {state} jobs of the queue {name!r}")
         _report(out, "purged", queue.purge(state), name)
     return None
 
@@ -240,9 +235,9 @@ def _count(stats: QueueStats, state: State) -> int:
     return counts[state]
 
 
-def _need_yes(given: bool, what: str) -> None:
-    if not given:
-        raise ValidationError(f"this {what}; say so with --yes")
+def unsaid(what: str) -> ValidationError:
+    """Return the refusal of what would do more than a slip of the keyboard may."""
+    return ValidationError(f"this {what}; say so with --yes")
 
 
 def _each(out: Output, store: Store, ids: Sequence[int], done: str, operation: Callable[[Queue, int], bool]) -> Exit:

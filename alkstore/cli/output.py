@@ -14,9 +14,9 @@ from rich.text import Text
 
 from alkstore.shell import printable
 
-# What a browser would read as markup where the document lands in a page, and the one control character that JSON leaves
-# as it is. None of them occurs in JSON but inside of strings.
-_ESCAPED: Final = str.maketrans({character: f"\\u{ord(character):04x}" for character in "<>&\x7f"})
+# What a browser would read as markup, where the document lands in a page. None of it occurs in JSON but inside of strings,
+# and all that isn't printable ASCII is escaped already.
+_ESCAPED: Final = str.maketrans({character: f"\\u{ord(character):04x}" for character in "<>&"})
 
 _UNCUT: Final = 100_000
 """The width, in columns, of what is no terminal: nothing is cut there."""
@@ -44,9 +44,8 @@ class Output:
         )
 
     def document(self, value: Mapping[str, Any]) -> None:
-        """Write one JSON document on a line of its own, at once: whoever reads the stream waits for it."""
+        """Write one JSON document on a line of its own."""
         sys.stdout.write(dumps(value) + "\n")
-        sys.stdout.flush()
 
     def say(self, *parts: str | Text, cut: bool = False) -> None:
         """Write a line; texts are shown escaped. ``cut``: to the terminal's width, where it is one."""
@@ -63,7 +62,7 @@ class Output:
         self.console.print(table)
 
     def flush(self) -> None:
-        """Let whoever reads the stream have what was written."""
+        """Let whoever waits for it at the other end of a pipe have what was written."""
         sys.stdout.flush()
 
 

@@ -141,9 +141,10 @@ def screen_of(look: Look | None, trouble: Sequence[str], room: int) -> Group:
     parts: list[Any] = [shown(one_line(what), "bold red") for what in trouble]
     if look is not None:
         queues = sorted(look.queues, key=lambda found: (-found[1].ready - found[1].processing, found[0]))
-        parts += [_heading(look), Text(), table_of(queues[: max(1, room)])]
-        if len(queues) > max(1, room):
-            parts.append(Text(f"and {len(queues) - max(1, room)} more", "dim"))
+        shown_here = queues[: max(1, room - len(parts))]
+        parts += [_heading(look), Text(), table_of(shown_here)]
+        if len(queues) > len(shown_here):
+            parts.append(Text(f"and {len(queues) - len(shown_here)} more", "dim"))
     return Group(*parts)
 
 

@@ -123,7 +123,7 @@ def look(count: int) -> Look:
 
 def test_a_screen_has_the_busiest_and_says_how_many_more_there_are() -> None:
     console = Console(width=80, height=10, record=True, file=io.StringIO())
-    console.print(screen_of(look(30), ["the server\nis \x1b[31maway"], 5))
+    console.print(screen_of(look(30), ["the server\nis \x1b[31maway"], 6))
     lines = console.export_text().splitlines()
     assert r"the server is \x1b[31maway" == lines[0].strip()
     assert ["q29", "q28", "q27", "q26", "q25"] == [found[1] for line in lines if (found := re.match(r"(q\d+) ", line))]
