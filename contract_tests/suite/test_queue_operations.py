@@ -279,6 +279,9 @@ def test_a_store_says_how_it_is(store: Store, clock: Clock) -> None:
     assert health.code_version[0] == health.schema_version[0]
     assert health.durability in {"full", "relaxed"}
     assert abs(health.clock_skew) < timedelta(hours=1)
+    assert health.oldest_snapshot_age is None or health.oldest_snapshot_age >= timedelta(0)
+    assert health.wal_bytes is None or health.wal_bytes >= 0
+    assert health.wakes in {"notify", "poll"}
     assert clock() == health.now
     assert timedelta(0) == health.now.utcoffset()
 

@@ -89,6 +89,14 @@ def test_a_driver_that_is_not_installed_is_named_with_its_extra(python: Path, tm
     assert "alkstore[postgres]" in run(python, "-I", "-c", script, cwd=tmp_path).stdout
 
 
+def test_the_script_is_there_and_without_its_extra_says_what_to_install(python: Path, tmp_path: Path) -> None:
+    told = subprocess.run(
+        [python.with_name("alkstore"), "stats"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (told.returncode, told.stdout) == (2, "")
+    assert told.stderr == "alkstore: the command line needs click and rich: pip install 'alkstore[cli]'\n"
+
+
 HARNESS = """
 import itertools
 import sqlite3
