@@ -56,8 +56,8 @@ class Location:
     """Nobody listens."""
     silent: bool = field(repr=False)
     """Nobody is rung."""
-    lent: bool
-    """Sessions are lent by the transaction: nothing may be set for longer than one."""
+    lent: bool | None
+    """Sessions are lent by the transaction: nothing may be set for longer than one. ``None``: it is found out."""
 
     def safe(self, text: str) -> str | None:
         """Return the driver's text where it can be shown, and ``None`` where it holds a password."""
@@ -72,7 +72,8 @@ def locate(url: str, extra: Mapping[str, object]) -> Location:
     after which a connection is replaced, default an hour), ``prepare_threshold`` (after how many runs a statement is
     prepared, default 5, through a pooler that lends by the transaction ``None``: never), ``listen_url`` (where the session
     goes that listens, default the URL), ``wakes`` (``notify``, the default, or ``poll``: without such a session),
-    ``pooler`` (``transaction`` where the URL goes through a pooler that lends sessions by the transaction, default ``None``).
+    ``pooler`` (``transaction`` where the URL goes through a pooler that lends sessions by the transaction, ``session`` where
+    through one that doesn't, default ``None``: it is found out).
     """
     known = {
         "schema", "pool_size", "connect_timeout", "max_lifetime", "prepare_threshold", "listen_url", "wakes", "pooler",
@@ -84,9 +85,9 @@ def locate(url: str, extra: Mapping[str, object]) -> Location:
         seconds = math.ceil(duration(timeout, "connect_timeout", positive=True) / SECOND)
         parameters["connect_timeout"] = str(max(seconds, 2))  # libpq's own least
     listen_url, wakes, pooler = extra.get("listen_url"), extra.get("wakes", "notify"), extra.get("pooler")
-    if pooler not in (None, "transaction"):
-        raise ValidationError(f"pooler must be 'transaction' or None, not {shown(pooler)}")
-    lent = pooler is not None
+    if pooler not in (None, "transaction", "session"):
+        raise ValidationError(f"pooler must be 'transaction', 'session' or None, not {shown(pooler)}")
+    lent = None if pooler is None else pooler == "transaction"
     threshold = extra.get("prepare_threshold", None if lent else _PREPARE_THRESHOLD)
     if listen_url is not None and not isinstance(listen_url, str):
         raise ValidationError(f"listen_url must be a str, not {type(listen_url).__name__}")
@@ -105,7 +106,7 @@ def locate(url: str, extra: Mapping[str, object]) -> Location:
         max_lifetime=duration(extra.get("max_lifetime", _MAX_LIFETIME), "max_lifetime", positive=True) / SECOND,
         prepare_threshold=None if threshold is None else check_int(threshold, "prepare_threshold", 0, 1_000_000),
         listen_conninfo=make_conninfo("", **{**_DEFAULTS, **always, **listening, "client_encoding": "UTF8"}),
-        polls=wakes == "poll" or (lent and listen_url is None),
+        polls=wakes == "poll" or (lent is True and listen_url is None),
         silent=wakes == "poll",
         lent=lent,
     )

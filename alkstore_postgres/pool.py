@@ -18,6 +18,7 @@ enough to drop it and take another, with nothing sent and so nothing in doubt.
 
 from __future__ import annotations
 
+import logging
 import os
 import select
 import socket
@@ -37,6 +38,8 @@ from alkstore.engine import Durability
 from alkstore.errors import EngineBusyError, EngineUnavailableError, StoreClosedError
 from alkstore_postgres import fork
 from alkstore_postgres.location import Location
+
+_LOG: Final = logging.getLogger("alkstore")
 
 _GRACE: Final = 0.25
 """Seconds that ``close`` gives to calls that are under way."""
@@ -138,6 +141,7 @@ class Pool:
             **PLANNING,
         }
         self._closed = False
+        self._said_lent = False
         self._inherited: list[Connection] = []
         self._begin()
         fork.survive(self)
@@ -319,7 +323,7 @@ class Pool:
         """Return a connection that isn't the pool's, for a session that listens, and may be idle for long."""
         return self._make(self._location.listen_conninfo, {**_ALWAYS, "idle_session_timeout": "0"}, lent=False)
 
-    def _make(self, conninfo: str, settings: Mapping[str, str], *, lent: bool) -> Connection:
+    def _make(self, conninfo: str, settings: Mapping[str, str], *, lent: bool | None) -> Connection:
         location = self._location
         try:
             connection = Connection.connect(conninfo, autocommit=True, prepare_threshold=location.prepare_threshold)
@@ -342,11 +346,13 @@ class Pool:
             raise EngineUnavailableError(f"{location.where} could not be reached, or refused the connection")
         raise EngineUnavailableError(f"{location.where} could not be reached: {said}") from failure
 
-    def _set_up(self, connection: Connection, wanted: Mapping[str, str], *, lent: bool) -> None:
+    def _set_up(self, connection: Connection, wanted: Mapping[str, str], *, lent: bool | None) -> None:
         connection.process = os.getpid()
         connection.expires = time.monotonic() + self._location.max_lifetime
         settings = {"names": list(wanted), "values": list(wanted.values())}
-        if lent:
+        if lent or (lent is None and _seems_lent(connection)):
+            if not lent:
+                self._say_lent(connection)
             known = {name for (name,) in connection.execute(_KNOWN, {"names": list(wanted)}, prepare=False)}
             each = [
                 composing.SQL("pg_catalog.set_config({}, {}, true)").format(name, value)
@@ -356,6 +362,16 @@ class Pool:
             connection.settings = composing.SQL("SELECT {}").format(composing.SQL(", ").join(each))
         else:
             connection.execute(_SET_UP, settings, prepare=False).fetchall()
+
+    def _say_lent(self, connection: Connection) -> None:
+        connection.prepare_threshold = None  # another client's session may know other statements by those names
+        _LOG.log(
+            logging.DEBUG if self._said_lent else logging.WARNING,
+            "%s is reached through a pooler that seems to lend sessions by the transaction, and is used as if: the option "
+            "pooler says which it is, 'transaction' or 'session'",
+            self._location.where,
+        )
+        self._said_lent = True
 
     # --- closing, forking ----------------------------------------------------------------------------------------
 
@@ -403,6 +419,12 @@ def cut(connection: Connection) -> None:
             copy.shutdown(socket.SHUT_RDWR)
     except (psycopg.Error, OSError):
         return  # it has ended by itself
+
+
+def _seems_lent(connection: Connection) -> bool:
+    """Say whether statements run in another session than the one that the client was told of when it connected."""
+    row = connection.execute("SELECT pg_catalog.pg_backend_pid()", prepare=False).fetchone()
+    return row is None or row[0] != connection.info.backend_pid
 
 
 def has_ended(connection: Connection) -> bool:

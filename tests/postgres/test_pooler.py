@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -16,12 +17,13 @@ from alkstore.errors import EngineBusyError
 from alkstore.store import Store
 from tests.postgres.conftest import Opener
 from tests.support.joining import work_through
-from tests.support.poolers import SwappingPooler, through
+from tests.support.poolers import SwappingPooler, pooler_for, through
 
 WAIT = 60
 
+# A client's name is PgBouncer's own to carry over.
 LEFT = """
-SELECT 'setting ' || name || ' ' || setting FROM pg_settings WHERE source = 'session'
+SELECT 'setting ' || name || ' ' || setting FROM pg_settings WHERE source = 'session' AND name <> 'application_name'
 UNION ALL SELECT 'prepared ' || statement FROM pg_prepared_statements
 UNION ALL SELECT 'channel ' || channel FROM pg_listening_channels() AS channel
 UNION ALL SELECT 'lock ' || objid FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()
@@ -90,7 +92,7 @@ def test_nothing_is_left_in_the_sessions(pooled: Callable[..., Store], pooler: S
 
 def test_without_the_option_something_is(pooled: Callable[..., Store], pooler: SwappingPooler, database: str) -> None:
     """So that the test before this would see it."""
-    store = pooled(wakes="poll", prepare_threshold=None)
+    store = pooled(wakes="poll", prepare_threshold=None, pooler="session")
     work(store)
     assert "setting enable_seqscan off" in left_behind(through(database, pooler))[1]
 
@@ -153,7 +155,24 @@ def test_an_applications_connection_through_it_can_be_joined(
         work_through(store, connection)
 
 
-@pytest.mark.parametrize("wrong", ["session", True, ""])
+def test_a_pooler_that_nobody_told_of_is_found_out(
+    open_store: Opener, database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By the session in which a statement runs: it isn't the one that was told. It is said once, and all works as it should."""
+    pooler = pooler_for(database)
+    try:
+        url = through(database, pooler)
+        with caplog.at_level(logging.WARNING, logger="alkstore"):
+            store = open_store(url, lock_timeout=7)
+            work(store)
+        if not isinstance(pooler, SwappingPooler):  # which tells the truth at times
+            assert 1 == len([each for each in caplog.records if "seems to lend sessions" in each.message])
+            assert set() == left_behind(url)[1]
+    finally:
+        pooler.close()
+
+
+@pytest.mark.parametrize("wrong", ["statement", True, ""])
 def test_another_kind_of_pooler_is_refused(open_store: Opener, wrong: object) -> None:
-    with pytest.raises(ValidationError, match="pooler must be 'transaction' or None"):
+    with pytest.raises(ValidationError, match="pooler must be 'transaction', 'session' or None"):
         open_store(pooler=wrong)
