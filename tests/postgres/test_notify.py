@@ -64,7 +64,7 @@ def payload(found: Notification | None) -> str:
 
 @pytest.fixture
 def through(database: str, open_store: Opener) -> Iterator[tuple[TcpProxy, Callable[..., Store]]]:
-    """A proxy, and what opens stores whose listening session goes through it."""
+    """A proxy, and what opens stores whose listening session goes through it; with ``whole``, everything of theirs."""
     parts = urlsplit(database)
     assert parts.hostname is not None
     assert parts.port is not None
@@ -72,8 +72,8 @@ def through(database: str, open_store: Opener) -> Iterator[tuple[TcpProxy, Calla
         login = f"{parts.username}:{parts.password}"
         url = parts._replace(netloc=f"{login}@127.0.0.1:{proxy.port}", query="sslmode=disable").geturl()
 
-        def opener(**options: Any) -> Store:
-            return open_store(listen_url=url, **options)
+        def opener(*, whole: bool = False, **options: Any) -> Store:
+            return open_store(url, **options) if whole else open_store(listen_url=url, **options)
 
         yield proxy, opener
 
@@ -130,6 +130,42 @@ def test_a_consumer_outlives_the_session_and_finds_what_came_meanwhile(
         assert handle.ack()
         other.notify("c", "heard")
         assert "heard" == payload(listener.get(WAIT))
+
+
+def test_an_outage_of_the_whole_store_is_one_gap_and_costs_no_job(
+    through: tuple[TcpProxy, Callable[..., Store]], open_store: Opener
+) -> None:
+    """W-3, W-4: ten seconds at scale 1, in which the pool is cut off as well; nothing polls."""
+    proxy, opener = through
+    seconds, jobs = float(rounds(10)), 5
+    other = open_store()
+    store = opener(whole=True)
+    with (
+        store.queue("q").consume("w", poll_interval=NEVER) as consumer,
+        ThreadPoolExecutor(1) as thread,
+        store.listen("c") as listener,
+        store.listen("d") as second,
+    ):
+        waiting = thread.submit(next, consumer)
+        proxy.refuse()
+        proxy.cut()
+        wait_until(lambda: ear_of(store)._session is None, WAIT, "the loss to be noticed")
+        for number in range(jobs):
+            other.queue("q").enqueue(number)
+            other.notify("c", "lost")
+        assert None is listener.get(seconds)
+        proxy.accept()
+        back = time.monotonic()
+        for each in (listener, second):
+            assert Notification(channel="", payload="", gap=True) == each.get(WAIT)
+        assert time.monotonic() - back < 20
+        found = [waiting.result(WAIT)]
+        found += [next(consumer) for _ in range(jobs - 1)]
+        assert list(range(jobs)) == [handle.payload for handle in found]
+        assert all(handle.ack() for handle in found)
+        for name, each in (("c", listener), ("d", second)):
+            other.notify(name, "heard")
+            assert "heard" == payload(each.get(WAIT))
 
 
 def test_a_session_that_goes_silent_is_found_by_asking_it(
