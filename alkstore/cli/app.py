@@ -17,10 +17,11 @@ from alkstore.cli.migrate import migrate
 from alkstore.cli.options import help_without_command
 from alkstore.cli.stats import stats, top
 from alkstore.cli.sweep import sweep
+from alkstore.cli.worker import worker
 from alkstore.errors import AlkstoreError
 from alkstore.shell import Exit, complain, exit_code
 
-COMMANDS: Final[tuple[click.Command, ...]] = (migrate, check, stats, top, jobs, enqueue, sweep, listen, notify)
+COMMANDS: Final[tuple[click.Command, ...]] = (migrate, worker, check, stats, top, jobs, enqueue, sweep, listen, notify)
 """Every command, in the order in which ``--help`` and the page list them."""
 
 

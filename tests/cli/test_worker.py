@@ -1,0 +1,113 @@
+"""`alkstore worker`: an application's handlers, until it is told to stop."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from alkstore.store import Store
+from tests.cli.runs import Cli
+from tests.support.waiting import wait_until
+
+WAIT = 60
+
+JOBS = """
+import alkstore
+
+
+def send(job):
+    print("to", job.payload, flush=True)
+    if job.payload == "fails":
+        raise ValueError("\\x1b]0;pwn\\x07<img src=x>")
+
+
+handlers = {"emails": send}
+
+
+def with_store(store):
+    def forward(job):
+        store.queue("emails").enqueue(job.payload)
+
+    return {"inbox": forward, "emails": send}
+
+
+number = 7
+
+
+def nothing(store):
+    return None
+"""
+
+
+@pytest.fixture(autouse=True)
+def jobs(tmp_path: Path) -> None:
+    """The application's module, in the folder where the command runs."""
+    (tmp_path / "shop_jobs.py").write_text(JOBS)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_works_until_it_is_told_to_stop(cli: Cli, store: Store, number: signal.Signals) -> None:
+    store.queue("emails").enqueue("ada")
+    with cli.start("worker", "shop_jobs:handlers", "--json") as running:
+        assert running.stdout is not None
+        assert running.stderr is not None
+        assert b"to ada\n" == running.stdout.readline()
+        wait_until(lambda: not store.queue("emails").jobs(), WAIT, "the ack")
+        running.send_signal(number)
+        assert 0 == running.wait(WAIT)
+        assert {"succeeded": 1, "retried": 0, "died": 0, "released": 0, "lost": 0} == json.loads(running.stdout.read())
+        assert b"has stopped" in running.stderr.read()
+
+
+def test_a_function_is_given_the_store(cli: Cli, store: Store) -> None:
+    """And until it is idle is until nothing is left, of what handlers enqueue too."""
+    store.queue("inbox").enqueue("ada")
+    with cli.start("worker", "shop_jobs:with_store", "--until-idle") as running:
+        told, _ = running.communicate(timeout=WAIT)
+    assert 0 == running.returncode
+    assert "to ada\n2 succeeded, 0 retried, 0 died, 0 released, 0 lost\n" == told.decode()
+    assert [] == store.queues()
+
+
+def test_its_log_obeys_nothing_of_the_data(cli: Cli, store: Store) -> None:
+    store.queue("emails").enqueue("fails", max_attempts=1)
+    with cli.start("worker", "shop_jobs:handlers", "--until-idle", "--verbose") as running:
+        _, logged = running.communicate(timeout=WAIT)
+    assert 0 == running.returncode
+    assert b"is dead: ValueError: \\x1b]0;pwn\\x07<img src=x>" in logged
+    assert b"\x1b" not in logged
+    assert 1 == store.queue("emails").stats().dead
+
+
+@pytest.mark.parametrize(
+    ("reference", "why"),
+    [
+        ("shop_jobs", "is not MODULE:NAME"),
+        (":handlers", "is not MODULE:NAME"),
+        ("no_such_module:handlers", "there is no module 'no_such_module'"),
+        ("shop_jobs:missing", "has no 'missing'"),
+        ("shop_jobs:number", "must be a mapping"),
+        ("shop_jobs:nothing", "must give a mapping"),
+    ],
+)
+def test_what_is_no_mapping_of_handlers_is_refused(cli: Cli, store: Store, reference: str, why: str) -> None:
+    """On one line, and nothing is claimed."""
+    store.queue("emails").enqueue("ada")
+    with cli.start("worker", reference, "--until-idle") as running:
+        told, complaint = running.communicate(timeout=WAIT)
+    assert (2, b"") == (running.returncode, told)
+    assert why in complaint.decode()
+    assert 1 == complaint.count(b"\n")
+    assert 1 == store.queue("emails").stats().ready
+
+
+def test_a_wrong_option_is_refused(cli: Cli, store: Store) -> None:
+    store.queue("emails").enqueue("ada")
+    for wrong in (["--concurrency", "0"], ["--grace", "soon"], ["--worker-id", "_mine"], ["--timeout", "0"]):
+        with cli.start("worker", "shop_jobs:handlers", "--until-idle", *wrong) as running:
+            _, complaint = running.communicate(timeout=WAIT)
+        assert 2 == running.returncode, complaint
+    assert 1 == store.queue("emails").stats().ready
