@@ -559,7 +559,11 @@ def test_a_connection_can_be_joined_as_often_as_one_likes(
         outer.queue(queue.name).enqueue("a")
         with store.join(connection) as inner:
             inner.queue(queue.name).enqueue("b")
+        with pytest.raises(TransactionError):
+            queue.enqueue("outside")
         outer.queue(queue.name).enqueue("c")
+        with pytest.raises(TransactionError, match="once"):
+            outer.__enter__()
         store.join(connection).queue(queue.name).enqueue("d")
     connection.commit()
     assert 4 == len(peek())
