@@ -302,12 +302,19 @@ def _is_interrupting(*, directly: bool) -> bool:
     outside = False
     frame = inspect.currentframe()
     while frame is not None:
-        ours = str(frame.f_globals.get("__name__")).partition(".")[0].startswith("alkstore")  # the engines, too
+        ours = _is_the_librarys(str(frame.f_globals.get("__name__")))
         if ours and outside:
             return True
         outside = not ours or outside or (directly and frame.f_code is Consumer.__del__.__code__)
         frame = frame.f_back
     return False
+
+
+def _is_the_librarys(module: str) -> bool:
+    """Say whether it is the library's, or an engine's; what runs an application's handlers has nothing they would wait for."""
+    return module.partition(".")[0].startswith("alkstore") and not module.startswith(
+        ("alkstore.worker", "alkstore.cli")
+    )
 
 
 _open: Final[weakref.WeakSet[Consumer]] = weakref.WeakSet()

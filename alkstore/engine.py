@@ -359,6 +359,10 @@ class Notifying(Protocol):
         """
         ...
 
+    def is_heard(self, rings: Mapping[str, int], *, notified: bool) -> bool:
+        """Say whether ``ring`` would tell anybody; asked after each commit, so without asking the database."""
+        ...
+
     def attend(self, heard: Heard) -> None:
         """Begin to hear what others ring, or one more time; returns once that is so, or can't be had now.
 

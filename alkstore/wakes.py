@@ -87,7 +87,11 @@ class Wakes:
                 waiters.wake(queue, count)
             else:
                 waiters.stir(queue)
-        if self._bell is not None:
+        if (
+            self._bell is not None
+            and self._notifying is not None
+            and self._notifying.is_heard(rings, notified=notified)
+        ):
             self._bell.ring(rings, notified=notified)
 
     def attending(self) -> Attendance:

@@ -101,6 +101,10 @@ class PostgresEngine(Engine, Joining, Notifying):
         """Tell other stores' waiters of a commit (W-4)."""
         self._ear.ring(rings, notified=notified)
 
+    def is_heard(self, rings: Mapping[str, int], *, notified: bool) -> bool:  # noqa: ARG002 - the server tells listeners
+        """Say whether waiters are told."""
+        return bool(rings) and not self._pool.location.silent
+
     def attend(self, heard: Heard) -> None:
         """Hear of other stores' commits."""
         self._ear.attend(heard)

@@ -203,6 +203,10 @@ class SqliteEngine:
         """Tell other processes of a commit (W-4)."""
         self._hub.ring(rings, notified=notified)
 
+    def is_heard(self, rings: Mapping[str, int], *, notified: bool) -> bool:  # noqa: ARG002 - of whichever queues
+        """Say whether anybody else can hear: of a store in memory, only its own listeners."""
+        return notified or self._pool.location.path is not None
+
     def attend(self, heard: Heard) -> None:
         """Hear of other processes' commits."""
         self._hub.attend(heard)

@@ -108,3 +108,22 @@ def test_it_is_gone_once_closed(memory: alkstore.Store) -> None:
     memory.close()
     with pytest.raises(alkstore.StoreClosedError):
         queue.enqueue(1)
+
+
+def test_a_store_that_nobody_else_hears_has_no_thread_to_ring_on() -> None:
+    """Its own waiters are told directly; its listeners are told by one."""
+    with alkstore.open("sqlite:///:memory:") as store:
+        before = set(threading.enumerate())
+        queue = store.queue("a")
+        queue.enqueue_many(range(3))
+        assert queue.wait(0)
+        assert [] == doorbells(before)
+        with store.listen("c") as listener:
+            store.notify("c", "heard")
+            notification = listener.get(20)
+            assert notification is not None
+            assert "heard" == notification.payload
+
+
+def doorbells(before: set[threading.Thread]) -> list[threading.Thread]:
+    return [each for each in threading.enumerate() if each.name == "alkstore-doorbell" and each not in before]

@@ -381,6 +381,21 @@ def test_handlers_that_use_up_the_pool_neither_deadlock_nor_starve_their_claims(
     assert 8 == store.queue("done").stats().ready
 
 
+def test_a_consumer_that_a_handler_closes_has_given_back_by_then(store: Store) -> None:
+    """As anywhere: the worker's own frames around it hold nothing that would be waited for."""
+    store.queue("q").enqueue(1)
+    store.queue("others").enqueue_many(range(5))
+    ready: list[int] = []
+
+    def handle(job: RunningJob) -> None:
+        with store.queue("others").consume("w", batch=5) as consumer:
+            assert 0 == next(consumer).payload
+        ready.append(store.queue("others").stats().ready)
+
+    drain(store, handle)
+    assert [4] == ready
+
+
 # --- the database's failures ------------------------------------------------------------------------------------------
 
 
