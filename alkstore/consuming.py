@@ -312,9 +312,7 @@ def _is_interrupting(*, directly: bool) -> bool:
 
 def _is_the_librarys(module: str) -> bool:
     """Say whether it is the library's, or an engine's; what runs an application's handlers has nothing they would wait for."""
-    return module.partition(".")[0].startswith("alkstore") and not module.startswith(
-        ("alkstore.worker", "alkstore.cli")
-    )
+    return module.partition(".")[0].startswith("alkstore") and not module.startswith("alkstore.worker")
 
 
 _open: Final[weakref.WeakSet[Consumer]] = weakref.WeakSet()
