@@ -250,11 +250,16 @@ class Ear:
                 return StoreClosedError("the store is closed")
             return self._failure or EngineUnavailableError(f"{self._pool.location.where}: no session to listen on")
 
+    def _current(self) -> list[QueuedSubscription]:
+        """Copy them with the lock held: whoever comes or goes meanwhile changes the set."""
+        with self._changed:
+            return list(self._subscriptions)
+
     def _hears(self, channels: set[str]) -> bool:
         return self._session is not None and channels <= self._session.listened
 
     def _want(self) -> None:
-        self._wanted = {channel for subscription in list(self._subscriptions) for channel in subscription.channels}
+        self._wanted = {channel for subscription in self._current() for channel in subscription.channels}
         if self._attending or not self._wanted:
             self._wanted.add(self._channels.wakes)
 
@@ -293,7 +298,7 @@ class Ear:
         finally:
             with self._changed:
                 if self._thread is me:  # by an error that nobody thought of: rather told than waited for in vain
-                    for subscription in list(self._subscriptions):
+                    for subscription in self._current():
                         subscription.fail(EngineUnavailableError("the thread that listens has ended by an error"))
                     self._part()
             mine.close()
@@ -403,7 +408,7 @@ class Ear:
         except ValueError as exc:
             _LOG.debug("a notification that can't be read, taken for a gap: %s", exc)
             payload = None
-        for subscription in list(self._subscriptions):
+        for subscription in self._current():
             name = subscription.channels.get(channel)
             if name is None or channel not in session.listened:
                 continue
@@ -423,7 +428,7 @@ class Ear:
             heard(queue, count)
 
     def _tell_gap(self) -> None:
-        for subscription in list(self._subscriptions):
+        for subscription in self._current():
             subscription.put(_GAP)
         heard = self._heard
         if heard is not None:
@@ -471,7 +476,7 @@ class Ear:
         with self._changed:
             self._closed = True
             thread = self._thread
-            subscriptions = list(self._subscriptions)
+            subscriptions = self._current()
             self._changed.notify_all()
         for subscription in subscriptions:
             subscription.fail(StoreClosedError("the store is closed"))

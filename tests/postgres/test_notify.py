@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -603,3 +604,32 @@ def test_where_no_thread_can_be_had_waiting_is_by_polling(open_store: Opener, mo
         assert "x" == payload(listener.get(WAIT))
     assert "notify" == store.health().wakes
     store.close()
+
+
+def test_listeners_may_come_and_go_while_others_are_told(open_store: Opener) -> None:
+    """The ear goes through them with its lock held: a set that changes meanwhile would be the end of its thread."""
+    store, other = open_store(), open_store()
+    before = sys.getswitchinterval()
+    kept = [store.listen("c") for _ in range(100)]
+    ended = threading.Event()
+
+    def churn() -> None:
+        while not ended.is_set():
+            store.listen("c").close()
+
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(3) as threads:
+            churning = [threads.submit(churn) for _ in range(3)]
+            for _ in range(rounds(2_000)):
+                other.notify("c", "x")
+            ended.set()
+            for each in churning:
+                each.result(WAIT)
+    finally:
+        sys.setswitchinterval(before)
+    other.notify("c", "last")
+    for listener in kept[:3]:
+        while (found := listener.get(WAIT)) is not None and found.payload != "last":
+            pass
+        assert found is not None
