@@ -11,6 +11,9 @@ from __future__ import annotations
 import random
 from typing import Final
 
+from alkstore.clock import SECOND, Micros
+from alkstore.records import JobRow
+
 # The system's generator has no state: nothing for a fork to copy into every child, and an application that seeds
 # `random` for its own ends neither changes the jitter nor has its sequence changed by it.
 _RANDOM: Final = random.SystemRandom()
@@ -27,3 +30,8 @@ def delay_bounds(attempt: int, base: int, cap: int) -> tuple[int, int]:
 def draw_delay(attempt: int, base: int, cap: int) -> int:
     """Draw the delay after the given attempt, in whole seconds (J-7)."""
     return _RANDOM.randint(*delay_bounds(attempt, base, cap))
+
+
+def draw_for(row: JobRow) -> Micros:
+    """Draw the delay after a claimed job's attempt, by its own curve (J-4)."""
+    return draw_delay(row.attempts, row.backoff_base, row.backoff_cap) * SECOND

@@ -12,8 +12,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from alkstore import protocols
-from alkstore.backoff import draw_delay
-from alkstore.clock import SECOND, Duration, Micros, duration, to_datetime
+from alkstore.backoff import draw_for
+from alkstore.clock import Duration, Micros, duration, to_datetime
 from alkstore.codec import decode_headers
 from alkstore.errors import ClaimLostError, StoreClosedError, TransactionError, ValidationError
 from alkstore.records import BuryRef, ClaimRef, Job, JobRow, ReleaseRef, RetryRef
@@ -211,7 +211,7 @@ class JobHandle(protocols.JobHandle):
             row = claim.row or executor.recall(claim.queue, claim.ref)
             if row is None:
                 return False
-            wait = draw_delay(row.attempts, row.backoff_base, row.backoff_cap) * SECOND
+            wait = draw_for(row)
         ref = RetryRef(self.id, claim.token, wait, text)
         retried = self._settle(session, session.executor().retry(claim.queue, [ref], EXHAUSTED, store.now()))
         if retried:

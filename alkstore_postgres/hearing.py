@@ -12,7 +12,7 @@ import psycopg
 from psycopg import pq
 
 from alkstore.errors import EngineUnavailableError
-from alkstore_postgres.pool import Connection, cut
+from alkstore_postgres.pool import Connection, cut, readable
 
 _ANSWERED_WITHIN: Final = 5.0
 """Seconds that the server has for an answer."""
@@ -84,17 +84,6 @@ class HearingSession:
     def close(self) -> None:
         """Close it, by its own thread."""
         self.connection.close()
-
-
-def readable(descriptors: list[int], seconds: float) -> set[int]:
-    """Wait until some can be read, and return them. ``select`` would not do: it takes no descriptor past 1,023."""
-    seconds = max(0.0, seconds)
-    if hasattr(select, "poll"):
-        look = select.poll()
-        for each in descriptors:
-            look.register(each, select.POLLIN)
-        return {number for number, _ in look.poll(seconds * 1_000)}
-    return set(select.select(descriptors, [], [], seconds)[0])
 
 
 def is_writable(descriptor: int, seconds: float) -> bool:

@@ -40,8 +40,8 @@ from alkstore.errors import AlkstoreError, EngineUnavailableError, NotSupportedE
 from alkstore.records import Notification
 from alkstore_postgres import fork, sql
 from alkstore_postgres.channels import Channels
-from alkstore_postgres.hearing import HearingSession, readable
-from alkstore_postgres.pool import Connection, Pool
+from alkstore_postgres.hearing import HearingSession
+from alkstore_postgres.pool import Connection, Pool, readable
 from alkstore_postgres.runner import AutoRunner
 
 _LOG: Final = logging.getLogger("alkstore")
@@ -141,8 +141,6 @@ class Ear:
         self._attending = 0
         # Those that nobody has any more, be they closed or not, are gone from here by themselves.
         self._subscriptions: weakref.WeakSet[QueuedSubscription] = weakref.WeakSet()
-        self._wanted: set[str] = set()
-        """The server's channels that are to be listened to."""
         self._thread: threading.Thread | None = None
         self._session: HearingSession | None = None
         """The thread's, and ``None`` as soon as it has decided to end."""
@@ -208,7 +206,6 @@ class Ear:
         """Tell a subscription of nothing any more."""
         with self._changed:
             self._subscriptions.discard(subscription)
-            self._want()
         self._rouse()
 
     @property
@@ -224,7 +221,6 @@ class Ear:
         with self._changed:
             if self._closed:
                 return StoreClosedError("the store is closed")
-            self._want()
             if self._thread is None:
                 self._failure = None
                 thread = threading.Thread(target=self._work, name="alkstore-ear", daemon=True)
@@ -258,10 +254,12 @@ class Ear:
     def _hears(self, channels: set[str]) -> bool:
         return self._session is not None and channels <= self._session.listened
 
-    def _want(self) -> None:
-        self._wanted = {channel for subscription in self._current() for channel in subscription.channels}
-        if self._attending or not self._wanted:
-            self._wanted.add(self._channels.wakes)
+    def _wanted(self) -> set[str]:
+        """With the lock held: the server's channels that are to be listened to."""
+        wanted = {channel for subscription in self._current() for channel in subscription.channels}
+        if self._attending or not wanted:
+            wanted.add(self._channels.wakes)
+        return wanted
 
     def _rouse(self) -> None:
         knock = self._knock
@@ -374,8 +372,7 @@ class Ear:
 
     def _is_to_adjust(self, session: HearingSession) -> bool:
         with self._changed:
-            self._want()
-            return self._wanted != session.listened
+            return self._wanted() != session.listened
 
     def _adjust(self, session: HearingSession) -> None:
         """Listen to what is wanted, and to nothing else.
@@ -384,13 +381,13 @@ class Ear:
         its way knocks and waits for another LISTEN, instead of believing in one that is just being undone.
         """
         with self._changed:
-            wanted = sorted(self._wanted - session.listened)
+            wanted = sorted(self._wanted() - session.listened)
         for channel in wanted:
             session.ask(f'LISTEN "{channel}"')
             with self._changed:
                 session.listened.add(channel)
         with self._changed:
-            unwanted = sorted(session.listened - self._wanted)
+            unwanted = sorted(session.listened - self._wanted())
             session.listened.difference_update(unwanted)
             self._changed.notify_all()
         for channel in unwanted:

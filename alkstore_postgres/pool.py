@@ -429,11 +429,15 @@ def _seems_lent(connection: Connection) -> bool:
 
 def has_ended(connection: Connection) -> bool:
     """Say whether anything has arrived on an idle connection: the end, or at best news for a session of its own."""
-    if connection.closed:
-        return True
-    descriptor = connection.pgconn.socket
+    return connection.closed or bool(readable([connection.pgconn.socket], 0))
+
+
+def readable(descriptors: list[int], seconds: float) -> set[int]:
+    """Wait until some can be read, and return them. ``select`` would not do: it takes no descriptor past 1,023."""
+    seconds = max(0.0, seconds)
     if hasattr(select, "poll"):
         look = select.poll()
-        look.register(descriptor, select.POLLIN)
-        return bool(look.poll(0))
-    return bool(select.select([descriptor], [], [], 0)[0])
+        for each in descriptors:
+            look.register(each, select.POLLIN)
+        return {number for number, _ in look.poll(seconds * 1_000)}
+    return set(select.select(descriptors, [], [], seconds)[0])

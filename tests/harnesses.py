@@ -17,7 +17,6 @@ import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, cast
-from urllib.parse import urlsplit
 
 import psycopg
 from psycopg import sql
@@ -25,7 +24,7 @@ from psycopg import sql
 import alkstore
 from alkstore.protocols import Store
 from contract_tests.harness import Harness, Row
-from tests.support.poolers import Pooler, pooler_for
+from tests.support.poolers import Pooler, pooler_for, through
 from tests.support.postgres_server import PostgresServer, session_server
 
 _COLUMNS: Final = "id, queue, attempts, created_at, run_at, expires_at, last_error, codec, payload"
@@ -218,10 +217,7 @@ class PoolerHarness(PostgresHarness):
     def open(self, place: str, **options: Any) -> Store:
         """Open through the pooler."""
         url, schema = _split(_direct(place))
-        parts = urlsplit(url)
-        pooled = parts._replace(
-            netloc=f"{parts.username}:{parts.password}@127.0.0.1:{place.partition(' ')[0]}"
-        ).geturl()
+        pooled = through(url, int(place.partition(" ")[0]))
         return cast(Store, alkstore.open(pooled, schema=schema, pooler="transaction", listen_url=url, **options))
 
     def connect(self, place: str, *, auto_commit: bool) -> psycopg.Connection[Any]:

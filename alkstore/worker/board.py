@@ -9,7 +9,6 @@ half of what lay ready has been begun.
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
@@ -158,19 +157,13 @@ class Board:
 
     def wait_until(self, condition: Callable[[], bool], seconds: float) -> bool:
         """Wait until it holds, looked at (with the lock held) whenever something changes; ``False`` after so long."""
-        deadline = time.monotonic() + seconds
         with self._changed:
-            while not condition():
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    return False
-                self._changed.wait(left)
-            return True
-
-    def any_held(self) -> bool:
-        """Say whether something isn't settled, for ``wait_until``: the lock is held already."""
-        return bool(self._held)
+            return self._changed.wait_for(condition, seconds)
 
     def none_held(self) -> bool:
-        """Say whether everything is settled, and no claim under way, for ``wait_until``: the lock is held already."""
+        """Say whether everything is settled, for ``wait_until``: the lock is held already."""
+        return not self._held
+
+    def none_under_way(self) -> bool:
+        """Say whether everything is settled, and nothing is being claimed, for ``wait_until`` likewise."""
         return not self._held and not self._reserved

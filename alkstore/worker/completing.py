@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 
-from alkstore.backoff import draw_delay
-from alkstore.clock import SECOND, Micros
+from alkstore.backoff import draw_for
+from alkstore.clock import Micros
 from alkstore.errors import AlkstoreError, EngineError, OutcomeUnknownError
 from alkstore.records import BuryRef, ReleaseRef, RetryRef
 from alkstore.store import Store
@@ -167,7 +167,4 @@ def _token(job: RunningJob) -> int:
 
 
 def _delay(completion: Completion) -> Micros:
-    row = completion.job.row
-    if completion.delay is not None:
-        return completion.delay
-    return draw_delay(row.attempts, row.backoff_base, row.backoff_cap) * SECOND
+    return draw_for(completion.job.row) if completion.delay is None else completion.delay

@@ -295,8 +295,8 @@ class _Run:
             self._release(job)
         for fetcher in fetchers:
             fetcher.rouse()
-        board.wait_until(lambda: not board.any_held(), grace)
-        board.wait_until(board.none_held, min(_CLAIM_ENDS, max(deadline - time.monotonic(), 0.0)))
+        board.wait_until(board.none_held, grace)
+        board.wait_until(board.none_under_way, min(_CLAIM_ENDS, max(deadline - time.monotonic(), 0.0)))
         for job in board.held():
             self._cut(job, "the worker was stopped before the handler had finished")
         self._completer.end(_LAST_WORDS)
@@ -388,7 +388,7 @@ class _Run:
 
     def _lost(self, job: RunningJob) -> None:
         job.lose()
-        if job.conclude(lost=True):
+        if job.conclude():
             self._count("lost")
             _LOG.warning("%s is lost: its claim lapsed or was ended elsewhere", self._name(job))
             self._board.settled([job])

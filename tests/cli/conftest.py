@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,43 +9,16 @@ import pytest
 
 import alkstore
 from tests.cli.runs import Cli
+from tests.integrations.conftest import place, postgres_database, sqlite_place, store
 from tests.integrations.places import Place
-from tests.support.postgres_server import PostgresServer
+
+__all__ = ["place", "postgres_database", "sqlite_place", "store"]
 
 
 @pytest.fixture(autouse=True)
 def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # pyright: ignore[reportUnusedFunction]
     """Let no test find the `pyproject.toml` of whoever runs it."""
     monkeypatch.chdir(tmp_path)
-
-
-@pytest.fixture(scope="session")
-def postgres_database(postgres_server: PostgresServer) -> Iterator[str]:
-    """The URL of the folder's database on PostgreSQL."""
-    url = postgres_server.create_database()
-    yield url
-    postgres_server.drop_database(url)
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    """Where the test's store is to be."""
-    if request.param == "sqlite":
-        return Place("sqlite", f"sqlite:///{tmp_path / 'store.db'}")
-    return Place("postgresql", request.getfixturevalue("postgres_database"), f"s{secrets.token_hex(6)}")
-
-
-@pytest.fixture
-def sqlite_place(tmp_path: Path) -> Place:
-    """A file, for tests of what doesn't depend on the engine, and of what only SQLite does."""
-    return Place("sqlite", f"sqlite:///{tmp_path / 'store.db'}")
-
-
-@pytest.fixture
-def store(place: Place) -> Iterator[alkstore.Store]:
-    """A store in the test's place."""
-    with alkstore.open(place.url, **place.options) as store:
-        yield store
 
 
 @pytest.fixture

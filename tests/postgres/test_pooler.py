@@ -43,7 +43,7 @@ def pooled(open_store: Opener, database: str, pooler: SwappingPooler) -> Callabl
     """Open a store through it."""
 
     def opener(**options: Any) -> Store:
-        return open_store(through(database, pooler), **options)
+        return open_store(through(database, pooler.port), **options)
 
     return opener
 
@@ -84,7 +84,7 @@ def test_nothing_is_left_in_the_sessions(pooled: Callable[..., Store], pooler: S
     """By operations of each kind, the schema's making included."""
     store = pooled(pooler="transaction", lock_timeout=7)
     work(store)
-    pids, left = left_behind(through(database, pooler))
+    pids, left = left_behind(through(database, pooler.port))
     assert 2 < len(pids)
     assert set() == left
     assert 100 < pooler.lent
@@ -94,7 +94,7 @@ def test_without_the_option_something_is(pooled: Callable[..., Store], pooler: S
     """So that the test before this would see it."""
     store = pooled(wakes="poll", prepare_threshold=None, pooler="session")
     work(store)
-    assert "setting enable_seqscan off" in left_behind(through(database, pooler))[1]
+    assert "setting enable_seqscan off" in left_behind(through(database, pooler.port))[1]
 
 
 def test_each_transaction_is_set_up_as_a_session_would_be(pooled: Callable[..., Store], pooler: SwappingPooler) -> None:
@@ -151,7 +151,7 @@ def test_an_applications_connection_through_it_can_be_joined(
     pooled: Callable[..., Store], database: str, pooler: SwappingPooler
 ) -> None:
     store = pooled(pooler="transaction")
-    with psycopg.connect(through(database, pooler), prepare_threshold=None) as connection:
+    with psycopg.connect(through(database, pooler.port), prepare_threshold=None) as connection:
         work_through(store, connection)
 
 
@@ -161,7 +161,7 @@ def test_a_pooler_that_nobody_told_of_is_found_out(
     """By the session in which a statement runs: it isn't the one that was told. It is said once, and all works as it should."""
     pooler = pooler_for(database)
     try:
-        url = through(database, pooler)
+        url = through(database, pooler.port)
         with caplog.at_level(logging.WARNING, logger="alkstore"):
             store = open_store(url, lock_timeout=7)
             work(store)

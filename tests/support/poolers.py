@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import getpass
 import os
 import pwd
 import random
@@ -38,10 +37,10 @@ class Pooler(Protocol):
         ...
 
 
-def through(url: str, pooler: Pooler) -> str:
-    """Return the URL by way of the pooler."""
+def through(url: str, port: int) -> str:
+    """Return the URL by way of the pooler at the port."""
     parts = urlsplit(url)
-    return parts._replace(netloc=f"{parts.username}:{parts.password}@127.0.0.1:{pooler.port}").geturl()
+    return parts._replace(netloc=f"{parts.username}:{parts.password}@127.0.0.1:{port}").geturl()
 
 
 # --- one that always swaps ------------------------------------------------------------------------------------------------
@@ -244,12 +243,13 @@ class PgBouncer:
             f"logfile = {self._folder / 'log'}\n"
         )
         # It refuses to run as root.
-        user = getpass.getuser()
+        command = [str(pgbouncer()), "-q"]
         if os.geteuid() == 0:
             user = next(name for name in ("postgres", "nobody") if name in {each.pw_name for each in pwd.getpwall()})
             for path in (self._folder, *self._folder.iterdir()):
                 shutil.chown(path, user)
-        command = [str(pgbouncer()), "-q", *(["-u", user] if os.geteuid() == 0 else []), self._folder / "pgbouncer.ini"]
+            command += ["-u", user]
+        command.append(str(self._folder / "pgbouncer.ini"))
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         wait_until(self._answers, WAIT, "PgBouncer to answer")
 
