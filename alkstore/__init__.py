@@ -37,7 +37,7 @@ from alkstore.errors import (
 from alkstore.items import Item
 from alkstore.options import Backoff, QueueOptions
 from alkstore.protocols import Consumer, JobHandle, Listener, Queue, Store, Transaction
-from alkstore.records import Health, Job, Notification, QueueStats, State
+from alkstore.records import Health, Job, Notification, Outcome, QueueStats, Result, State
 from alkstore.store import open, open_from  # noqa: A004 - alkstore.open is the name that the contract gives it
 from alkstore.worker import Fail, Retry, RunningJob, Unhandled, Worker
 
@@ -60,11 +60,13 @@ __all__ = [
     "Listener",
     "NotSupportedError",
     "Notification",
+    "Outcome",
     "OutcomeUnknownError",
     "PayloadError",
     "Queue",
     "QueueOptions",
     "QueueStats",
+    "Result",
     "Retry",
     "RunningJob",
     "SchemaError",

@@ -30,3 +30,6 @@ class Capabilities:
 
     notify: bool = False
     """``store.notify`` and ``store.listen``, and waiters in other processes that are woken at once (W-1 to W-4)."""
+
+    results: bool = False
+    """``enqueue(keep_result=...)``: what a job came to is kept for a time, and can be asked and waited for (Z-17)."""

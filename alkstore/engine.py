@@ -40,10 +40,13 @@ from alkstore.records import (
     DueRow,
     Health,
     JobRow,
+    KeptBatch,
     NewJob,
     Notification,
     PurgeBatch,
     ReleaseRef,
+    ResultRef,
+    ResultRow,
     RetryRef,
     State,
     StatsRow,
@@ -119,7 +122,10 @@ class Executor(Protocol):
         ...
 
     def ack(self, queue: str, refs: Sequence[ClaimRef], now: Micros | None) -> list[int]:
-        """Delete the jobs whose claims are valid (J-2, Q-2)."""
+        """Delete the jobs whose claims are valid (J-2, Q-2).
+
+        A job that keeps its result is refused here and in ``conclude``: nothing of it would be left (see ``Results``).
+        """
         ...
 
     def extend(
@@ -173,7 +179,7 @@ class Executor(Protocol):
         ...
 
     def queues(self) -> list[str]:
-        """Return the names of the queues that have rows, live or dead, sorted by code point (Q-8)."""
+        """Return the names of the queues that have rows, live, dead or results, sorted by code point (Q-8)."""
         ...
 
     def sweep(self, queue: str, limit: int, texts: SweepTexts, now: Micros | None) -> SweepBatch:
@@ -197,6 +203,42 @@ class Executor(Protocol):
         Rows that others hold are waited for. They may have left the state by then, so that fewer than ``limit`` were
         deleted does not say that none are left: ``again`` does.
         """
+        ...
+
+
+class Results(Protocol):
+    """What an executor has besides, of an engine that declares the capability ``results`` (Z-16, Z-17).
+
+    What a job came to lies under its id: the outcome, and until when it is kept, the job's ``keep_result`` after it was
+    done. It is written in the same transaction as the job is deleted in, for jobs that are stamped with ``keep_result``
+    alone. An engine that has these has ``cancel`` and ``purge`` do what is said here by its own clock.
+    """
+
+    def ack_keeping(self, queue: str, refs: Sequence[ResultRef], codec: str, now: Micros | None) -> KeptBatch:
+        """Do as ``ack``, and keep the results of those jobs that keep them, encoded by ``codec``."""
+        ...
+
+    def conclude_keeping(self, queue: str, ref: ResultRef, codec: str, now: Micros | None) -> KeptBatch:
+        """Do as ``conclude``, and keep the result if the job keeps it."""
+        ...
+
+    def cancel_keeping(self, queue: str, job_ids: Sequence[int], now: Micros | None) -> KeptBatch:
+        """Do as ``cancel``, and leave a tombstone of those jobs that keep results."""
+        ...
+
+    def purge_keeping(self, queue: str, state: State, limit: int, now: Micros | None) -> PurgeBatch:
+        """Do as ``purge``, and leave a tombstone of those jobs that were alive and keep results."""
+        ...
+
+    def result(self, queue: str | None, job_id: int, now: Micros | None) -> ResultRow | None:
+        """Return what a job of the queue, or (``None``) of any, has come to; a pure read of one moment.
+
+        What is past its time isn't there, swept or not. Jobs' payloads aren't read for it.
+        """
+        ...
+
+    def prune_results(self, queue: str, limit: int, now: Micros | None) -> int:
+        """Delete at most ``limit`` results of the queue that are past their time, and return how many."""
         ...
 
 

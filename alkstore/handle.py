@@ -16,7 +16,8 @@ from alkstore.backoff import draw_for
 from alkstore.clock import Duration, Micros, duration, to_datetime
 from alkstore.codec import decode_headers
 from alkstore.errors import ClaimLostError, StoreClosedError, TransactionError, ValidationError
-from alkstore.records import BuryRef, ClaimRef, Job, JobRow, ReleaseRef, RetryRef
+from alkstore.records import BuryRef, ClaimRef, Job, JobRow, KeptBatch, ReleaseRef, ResultRef, RetryRef
+from alkstore.results import check_results, encode_result, keeping, result_codec, ring_results
 from alkstore.session import GoneSession, Home, Session, TransactionSession
 from alkstore.texts import EXHAUSTED, FAILED, error_text
 
@@ -30,7 +31,7 @@ _LOG: Final = logging.getLogger("alkstore")
 class Claim:
     """What all handles of one claim share: who it is, what is known of it, and whether it was settled."""
 
-    __slots__ = ("_deadlines", "queue", "ref", "row", "settled", "settled_in", "token")
+    __slots__ = ("_deadlines", "queue", "ref", "result", "row", "settled", "settled_in", "token")
 
     def __init__(self, queue: str, job_id: int, token: int, row: JobRow | None = None) -> None:
         self.queue = queue
@@ -40,6 +41,13 @@ class Claim:
         self._deadlines: list[tuple[Micros, Frame | None]] = []
         self.settled = False
         self.settled_in: Frame | None = None
+        self.result: bytes | None = None
+        """What an ack was given that came too late inside of ``transaction()``: the final one is judged otherwise."""
+
+    @property
+    def may_keep(self) -> bool:
+        """Whether the job keeps its result, as far as that is known here."""
+        return self.row is None or self.row.keep_result is not None
 
     @property
     def deadline(self) -> Micros | None:
@@ -178,12 +186,30 @@ class JobHandle(protocols.JobHandle):
 
     # --- what it does --------------------------------------------------------------------------------------------
 
-    def ack(self) -> bool:
-        """Delete the job."""
+    def ack(self, *, result: object = None) -> bool:
+        """Delete the job, and keep the result where the job says so."""
         store, claim = self._home.store, self._claim
         store.check_open()
+        data = None
+        if result is not None:
+            data = encode_result(store, result)  # a wrong one is never silently passed over
+            check_results(store)
         session = self._now()
-        return self._settle(session, session.executor().ack(claim.queue, [claim.ref], store.now()))
+        if not (claim.may_keep and store.capabilities.results):
+            return self._settle(session, session.executor().ack(claim.queue, [claim.ref], store.now()))
+        ref = self._result_ref(data)
+        batch = keeping(session).ack_keeping(claim.queue, [ref], result_codec(store), store.now())
+        if self._inside is not None and not batch.done:
+            claim.result = data
+        return self._settle_keeping(session, batch)
+
+    def _result_ref(self, data: bytes | None) -> ResultRef:
+        store = self._home.store
+        return ResultRef(self.id, self._claim.token, encode_result(store, None) if data is None else data)
+
+    def _settle_keeping(self, session: Session, batch: KeptBatch) -> bool:
+        ring_results(session, batch.kept)
+        return self._settle(session, batch.done)
 
     def heartbeat(self, extend: Duration | None = None) -> bool:
         """Set the deadline anew."""
@@ -216,6 +242,8 @@ class JobHandle(protocols.JobHandle):
         retried = self._settle(session, session.executor().retry(claim.queue, [ref], EXHAUSTED, store.now()))
         if retried:
             session.ring(claim.queue, 0 if wait else 1)
+            if claim.row is None or claim.row.attempts >= claim.row.max_attempts:  # it is dead, or may be
+                self._ring_result(session)
         return retried
 
     def fail(self, error: str | BaseException | None = None) -> bool:
@@ -225,7 +253,10 @@ class JobHandle(protocols.JobHandle):
         text = error_text(error)
         ref = BuryRef(self.id, claim.token, FAILED if text is None else text)
         session = self._now()
-        return self._settle(session, session.executor().bury(claim.queue, [ref], store.now()))
+        buried = self._settle(session, session.executor().bury(claim.queue, [ref], store.now()))
+        if buried:
+            self._ring_result(session)
+        return buried
 
     def release(self, delay: Duration | None = None) -> bool:
         """Give the job back as if never claimed."""
@@ -238,6 +269,10 @@ class JobHandle(protocols.JobHandle):
         if released:
             session.ring(claim.queue, 0 if wait else 1)
         return released
+
+    def _ring_result(self, session: Session) -> None:
+        if self._claim.may_keep and self._home.store.capabilities.results:
+            ring_results(session, [self.id])
 
     def _settle(self, session: Session, changed: list[int]) -> bool:
         if not changed:
@@ -318,6 +353,11 @@ class JobHandle(protocols.JobHandle):
         # What was settled elsewhere doesn't count: had it lasted, the claim could not have been held.
         if transaction.has_settled(claim.queue, claim.ref.job_id):
             return True
+        store, session = self._home.store, TransactionSession(transaction)
+        if claim.may_keep and store.capabilities.results:
+            ref = self._result_ref(claim.result)
+            batch = keeping(session).conclude_keeping(claim.queue, ref, result_codec(store), store.now())
+            return self._settle_keeping(session, batch)
         if not transaction.executor().conclude(claim.queue, claim.ref):
             return False
         claim.settle(transaction)

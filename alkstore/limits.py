@@ -25,6 +25,9 @@ HEADER_BYTES: Final = 8 * 1024
 PAYLOAD_BYTES: Final = 16 * 1024 * 1024
 """Default limit of an encoded payload (Q-ENQ-2)."""
 
+RESULT_BYTES: Final = 1024 * 1024
+"""Default limit of an encoded result (Z-17)."""
+
 PAYLOAD_DEPTH: Final = 256
 """Deepest nesting of a JSON payload. Python 3.11 parses JSON on the interpreter's own stack of 1,000 frames, so that
 a payload near that depth could be written but, from a deep call, not read."""

@@ -42,7 +42,7 @@ def check_engine_options(given: Mapping[str, object], known: frozenset[str], eng
         if key not in known:
             raise ValidationError(
                 f"{key!r} is neither an option of alkstore.open (clock, codecs, durability, lock_timeout, max_payload, "
-                f"migrate, url) nor of the {engine} engine; those are {', '.join(sorted(known))}"
+                f"max_result, migrate, url) nor of the {engine} engine; those are {', '.join(sorted(known))}"
             )
 
 
@@ -119,7 +119,8 @@ class JobOptions(TypedDict, total=False):
     ``delay``: how long until it is due. ``run_at``: the instant at which it is due, kept as given even where past;
     ``delay`` wins. ``priority``: a signed 32-bit integer, default 0, the greatest first. ``expires``: how long from
     now it may still be handed out, over 0. ``max_attempts``: instead of the handle's. ``headers``: ``str`` to
-    ``str``, at most 32 entries and 8 KiB.
+    ``str``, at most 32 entries and 8 KiB. ``keep_result``: how long what it comes to is kept, over 0; by default nothing
+    is (Z-17).
     """
 
     delay: Duration | None
@@ -128,6 +129,7 @@ class JobOptions(TypedDict, total=False):
     expires: Duration | None
     max_attempts: int | None
     headers: Mapping[str, str] | None
+    keep_result: Duration | None
 
 
 _JOB_OPTIONS: Final = frozenset(JobOptions.__annotations__)
@@ -177,6 +179,7 @@ def resolve_enqueue(stamps: Stamps, codec: str, payload: bytes, options: Mapping
     delay, run_at = options.get("delay"), options.get("run_at")
     priority, expires = options.get("priority"), options.get("expires")
     attempts, headers = options.get("max_attempts"), options.get("headers")
+    kept = options.get("keep_result")
     # Both are checked even though one of them wins: a wrong value is never silently passed over.
     due_in = None if delay is None else duration(delay, "delay")
     due_at = None if run_at is None else instant(run_at, "run_at")
@@ -196,6 +199,7 @@ def resolve_enqueue(stamps: Stamps, codec: str, payload: bytes, options: Mapping
         run_at=(due_in or 0) if offset else (due_at or 0),
         run_at_is_offset=offset,
         expires_in=None if expires is None else duration(expires, "expires", positive=True),
+        keep_result=None if kept is None else duration(kept, "keep_result", positive=True),
     )
 
 

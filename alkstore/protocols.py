@@ -23,7 +23,7 @@ from alkstore.capabilities import Capabilities
 from alkstore.clock import Duration
 from alkstore.codec import Codec
 from alkstore.options import JobOptions, QueueFields, QueueOptions
-from alkstore.records import Health, Job, Notification, QueueStats, State
+from alkstore.records import Health, Job, Notification, QueueStats, Result, State
 
 
 class JobHandle(Protocol):
@@ -84,8 +84,14 @@ class JobHandle(Protocol):
         """The record as claimed."""
         ...
 
-    def ack(self) -> bool:
-        """Delete the job: its work is done (J-2)."""
+    def ack(self, *, result: object = None) -> bool:
+        """Delete the job: its work is done (J-2). Where the job keeps its result, that is stored in the same commit (Z-17).
+
+        ``result`` goes through the JSON codec: ``PayloadError``, before any I/O, for what can't be encoded or is over
+        ``max_result``. Whoever enqueued the job has said whether it is kept (``keep_result``): if not, it is dropped.
+        Without it, and where ``with handle:``, ``transaction()`` or ``ack_batch`` acks, the result is ``None``. Raises
+        ``NotSupportedError`` for a result where the engine keeps none.
+        """
         ...
 
     def heartbeat(self, extend: Duration | None = None) -> bool:
@@ -120,7 +126,8 @@ class JobHandle(Protocol):
 
         Raises ``ClaimLostError`` on entry where the claim isn't valid, and on the way out, everything rolled back,
         where it is somebody else's by then. An exception rolls back, retries the job with its text, and goes on up.
-        Inside, the handle is bound to the transaction, and settling it there replaces the ack (Z-3).
+        Inside, the handle is bound to the transaction, and settling it there replaces the ack (Z-3): with
+        ``handle.ack(result=...)`` the result commits with the effects (Z-17).
         """
         ...
 
@@ -155,8 +162,9 @@ class Queue(Protocol):
         """Store a job and return its id; committed and durable when it returns (Q-ENQ-1).
 
         The payload goes through the handle's codec, and comes back equal and of the same type (Q-ENQ-2). Options:
-        ``delay``, ``run_at``, ``priority``, ``expires``, ``max_attempts``, ``headers`` (O-2). Raises ``PayloadError``
-        naming the place inside the payload, before any I/O.
+        ``delay``, ``run_at``, ``priority``, ``expires``, ``max_attempts``, ``headers`` (O-2), ``keep_result`` (Z-17).
+        Raises ``PayloadError`` naming the place inside the payload, before any I/O, and ``NotSupportedError`` for
+        ``keep_result`` where the engine keeps none.
         """
         ...
 
@@ -201,12 +209,32 @@ class Queue(Protocol):
         """Delete a pending or processing job, and say whether it was there; a dead job is ``False`` (Q-3, Z-7).
 
         Its worker isn't interrupted, but its handle is refused from then on. Against an open
-        ``handle.transaction()``, the first to commit wins.
+        ``handle.transaction()``, the first to commit wins. A job that keeps its result leaves a tombstone (Z-17).
         """
         ...
 
     def get_job(self, job_id: int) -> Job | None:
         """Return the queue's job, dead ones included, or ``None``; a pure read (Q-4)."""
+        ...
+
+    def result(self, job_id: int) -> Result | None:
+        """Return what the queue's job has come to, or ``None`` where that isn't known; a pure read (Z-17).
+
+        Of a job that was enqueued with ``keep_result``: what it was acked with, or that it was cancelled, for that long. Of
+        any job that is dead: that it failed, and why. ``None`` for a job that is still to be done, for one that is gone
+        and kept nothing, and when its time is over. Raises ``NotSupportedError`` where the engine keeps none.
+        """
+        ...
+
+    def wait_result(
+        self, job_id: int, timeout: Duration | None = None, *, poll_interval: Duration = 5
+    ) -> Result | None:
+        """Return what the queue's job has come to, as ``result`` does, as soon as that is committed in any process (Z-17).
+
+        ``None`` after ``timeout`` (``None``: never), and at once where there is no such job and no result. It looks every
+        ``poll_interval`` seconds, if nothing wakes it before. Raises ``ValidationError`` for a job that keeps no result,
+        ``StoreClosedError`` once the store is closed, and ``TransactionError`` on a queue that is bound to a transaction.
+        """
         ...
 
     def jobs(self, state: State | str | None = None, after: int | None = None, limit: int = 100) -> list[Job]:
@@ -224,8 +252,8 @@ class Queue(Protocol):
     def sweep_expired(self) -> int:
         """Move every job past its expiry, or lapsed with its budget spent, to the dead table; return how many (Q-5).
 
-        Then dead jobs past their own retention are deleted. In bounded batches, each a transaction of its own; within a
-        transaction, one batch (Z-8).
+        Then dead jobs past their own retention and results past their time are deleted. In bounded batches, each a
+        transaction of its own; within a transaction, one batch (Z-8).
         """
         ...
 
@@ -264,7 +292,9 @@ class Queue(Protocol):
         ...
 
     def purge(self, state: State | str) -> int:
-        """Delete the queue's rows in the state, and return how many (Q-6); within a transaction, one batch (Z-8).
+        """Delete the queue's jobs in the state, and return how many (Q-6); within a transaction, one batch (Z-8).
+
+        A job that was alive and keeps its result leaves a tombstone, as in ``cancel`` (Z-17).
 
         ``state`` is a ``State`` or its text, without a default; ``ValidationError`` for anything else.
         """
@@ -471,6 +501,10 @@ class Store(Protocol):
 
     def get_job(self, job_id: int) -> Job | None:
         """Return a job of any queue, dead ones included, or ``None`` (Q-8)."""
+        ...
+
+    def result(self, job_id: int) -> Result | None:
+        """Return what a job of any queue has come to, as ``queue.result`` does (Z-17)."""
         ...
 
     def health(self) -> Health:

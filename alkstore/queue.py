@@ -29,7 +29,17 @@ from alkstore.options import (
     queue_options,
     resolve_enqueue,
 )
-from alkstore.records import ClaimRef, Job, JobRow, NewJob, QueueStats, State
+from alkstore.records import ClaimRef, Job, JobRow, NewJob, QueueStats, Result, ResultRef, State
+from alkstore.results import (
+    ANY_JOB,
+    await_result,
+    check_results,
+    encode_result,
+    find_result,
+    keeping,
+    result_codec,
+    ring_results,
+)
 from alkstore.session import Session
 from alkstore.spool import Spool
 from alkstore.texts import EXHAUSTED, EXPIRED
@@ -92,7 +102,7 @@ class Queue(protocols.Queue):
         self._store.check_open()
         _check_iterable(items, "items", "payloads or Items")
         common = cast(Mapping[str, object], options)
-        resolve_enqueue(self._stamps, self._codec_name, b"", common)  # wrong even where there are no items
+        self._stamped(b"", common)  # wrong even where there are no items
         ready = 0
         with Spool() as spool:
             for item in items:
@@ -108,8 +118,13 @@ class Queue(protocols.Queue):
         return ids
 
     def _resolve(self, payload: object, options: Mapping[str, object]) -> NewJob:
-        data = encode(self._codec, payload, self._store.max_payload)
-        return resolve_enqueue(self._stamps, self._codec_name, data, options)
+        return self._stamped(encode(self._codec, payload, self._store.max_payload), options)
+
+    def _stamped(self, data: bytes, options: Mapping[str, object]) -> NewJob:
+        job = resolve_enqueue(self._stamps, self._codec_name, data, options)
+        if job.keep_result is not None:
+            check_results(self._store)
+        return job
 
     def _insert(self, spool: Spool) -> list[int]:
         session, store = self._session, self._store
@@ -229,7 +244,7 @@ class Queue(protocols.Queue):
         while named:
             # One round, but for jobs that are named by several claims: which of those it was must be known (Z-3).
             refs = {job_id: next(iter(ways)) for job_id, ways in named.items()}
-            acked = set(executor.ack(self._name, list(refs.values()), store.now()))
+            acked = set(self._ack(executor, list(refs.values()), named))
             count += len(acked)
             for job_id, ref in refs.items():
                 handles = named[job_id].pop(ref)
@@ -239,11 +254,33 @@ class Queue(protocols.Queue):
                     del named[job_id]
         return count
 
+    def _ack(
+        self, executor: Executor, refs: list[ClaimRef], named: Mapping[int, Mapping[ClaimRef, list[JobHandle]]]
+    ) -> list[int]:
+        """Ack in one statement: in the plain one where no job can keep a result."""
+        store, session = self._store, self._session
+        known = all(handles and not handles[0].claim.may_keep for handles in (named[r.job_id][r] for r in refs))
+        if known or not store.capabilities.results:
+            return executor.ack(self._name, refs, store.now())
+        nothing = encode_result(store, None)
+        keepers = [ResultRef(ref.job_id, ref.token, nothing) for ref in refs]
+        batch = keeping(session).ack_keeping(self._name, keepers, result_codec(store), store.now())
+        ring_results(session, batch.kept)
+        return batch.done
+
     # --- looking after -------------------------------------------------------------------------------------------
 
     def cancel(self, job_id: int) -> bool:
         """Delete a pending or processing job."""
-        return self._on_one(job_id, lambda executor, checked: bool(executor.cancel(self._name, [checked])))
+        return self._on_one(job_id, self._cancel)
+
+    def _cancel(self, executor: Executor, job_id: int) -> bool:
+        store, session = self._store, self._session
+        if not store.capabilities.results:
+            return bool(executor.cancel(self._name, [job_id]))
+        batch = keeping(session).cancel_keeping(self._name, [job_id], store.now())
+        ring_results(session, batch.kept)
+        return bool(batch.done)
 
     def retry_dead(self, job_id: int) -> bool:
         """Make a dead job pending again."""
@@ -264,6 +301,18 @@ class Queue(protocols.Queue):
     def get_job(self, job_id: int) -> Job | None:
         """Return the queue's job, dead ones included."""
         return find_job(self._session, self._name, job_id)
+
+    def result(self, job_id: int) -> Result | None:
+        """Return what the queue's job has come to."""
+        return find_result(self._session, self._name, job_id)
+
+    def wait_result(
+        self, job_id: int, timeout: Duration | None = None, *, poll_interval: Duration = POLL_INTERVAL
+    ) -> Result | None:
+        """Return what the queue's job has come to, waiting for it."""
+        self._store.check_open()
+        self._check_can_wait()
+        return await_result(self._session, self._name, job_id, timeout, poll_interval)
 
     def jobs(self, state: State | str | None = None, after: int | None = None, limit: int = 100) -> list[Job]:
         """Return a page of the queue's jobs by id."""
@@ -305,17 +354,29 @@ class Queue(protocols.Queue):
             batch = executor.sweep(self._name, SWEEP_BATCH, _SWEEP_TEXTS, store.now())
             moved += batch.moved
             if not batch.again or _keeps(session):
-                return moved
+                break
+        if store.capabilities.results:
+            if moved:
+                session.ring(ANY_JOB, 0)  # whoever waits for one of them
+            while keeping(session).prune_results(self._name, SWEEP_BATCH, store.now()) >= SWEEP_BATCH:
+                if _keeps(session):
+                    break
+        return moved
 
     def purge(self, state: State | str) -> int:
         """Delete the queue's rows in the state."""
-        session = self._session
-        self._store.check_open()
+        session, store = self._session, self._store
+        store.check_open()
         wanted = check_state(state)
         executor = session.executor()
         deleted = 0
         while True:
-            batch = executor.purge(self._name, wanted, SWEEP_BATCH)
+            if store.capabilities.results:
+                batch = keeping(session).purge_keeping(self._name, wanted, SWEEP_BATCH, store.now())
+                if batch.deleted:
+                    session.ring(ANY_JOB, 0)
+            else:
+                batch = executor.purge(self._name, wanted, SWEEP_BATCH)
             deleted += batch.deleted
             if not batch.again or _keeps(session):
                 return deleted

@@ -30,6 +30,19 @@ class State(StrEnum):
     """Out of attempts, failed, or expired: kept to be looked at, retried or purged."""
 
 
+class Outcome(StrEnum):
+    """What a job came to (Z-17)."""
+
+    SUCCEEDED = "succeeded"
+    """It was acked, with a result."""
+
+    CANCELLED = "cancelled"
+    """It was cancelled, or purged while it was alive."""
+
+    FAILED = "failed"
+    """It is dead: out of attempts, failed, or expired."""
+
+
 # --- between the front and the engines ---------------------------------------------------------------------------
 
 
@@ -51,6 +64,8 @@ class NewJob(NamedTuple):
     run_at_is_offset: bool
     expires_in: Micros | None
     """A duration that the statement adds to its one now; ``None`` is never."""
+    keep_result: Micros | None = None
+    """How long what it comes to is kept, from then on; ``None``: nothing is."""
 
 
 class JobRow(NamedTuple):
@@ -79,6 +94,7 @@ class JobRow(NamedTuple):
     """The claim token, while the job is processing."""
     last_error: str | None
     died_at: Micros | None
+    keep_result: Micros | None = None
 
 
 class ClaimRef(NamedTuple):
@@ -87,6 +103,16 @@ class ClaimRef(NamedTuple):
     job_id: int
     token: int | None
     """``None`` names whatever claim is the job's current one (a bare id in ``ack_batch``, Q-2)."""
+
+
+class ResultRef(NamedTuple):
+    """A claim whose job is done, and what it came to, if its job keeps that (Z-17)."""
+
+    job_id: int
+    token: int | None
+    """As in ``ClaimRef``."""
+    payload: bytes
+    """The encoded result."""
 
 
 class RetryRef(NamedTuple):
@@ -143,6 +169,37 @@ class PurgeBatch(NamedTuple):
     """The unit looked at as many rows as one unit may, and deleted those that were still in the state: call again."""
 
 
+class KeptBatch(NamedTuple):
+    """What became of jobs of which some keep what they come to."""
+
+    done: list[int]
+    """The jobs that were deleted."""
+    kept: list[int]
+    """Those of them that have left a result."""
+
+
+class ResultRow(NamedTuple):
+    """What a job has come to, as an engine reads it: from a kept result, or from the job itself where it is still there."""
+
+    job_id: int
+    queue: str
+    outcome: Outcome | None
+    """``None``: the job is alive."""
+    codec: str | None
+    payload: bytes | None
+    """The encoded result, of a job that succeeded."""
+    attempts: int
+    finished_at: Micros | None
+    expires_at: Micros | None
+    """Until when it is kept; of a dead job, when its own retention is over, ``None`` for never."""
+    worker_id: str | None
+    """Who had it claimed; of a dead job that isn't known any more."""
+    error: str | None
+    """What a dead job died of."""
+    keep_result: Micros | None
+    """Of a job, dead or alive: what it is stamped with."""
+
+
 class DueRow(NamedTuple):
     """When a claim may next find something, as an engine reads it."""
 
@@ -194,6 +251,7 @@ class Job:
     claim_expires_at: datetime | None
     last_error: str | None
     died_at: datetime | None
+    keep_result: timedelta | None
     _decode: Callable[[str, bytes], object] = field(repr=False, compare=False)
 
     @property
@@ -225,12 +283,43 @@ class Job:
             claim_expires_at=_maybe(row.lease_until),
             last_error=row.last_error,
             died_at=_maybe(row.died_at),
+            keep_result=None if row.keep_result is None else to_timedelta(row.keep_result),
             _decode=decode,
         )
 
 
 def _maybe(micros: Micros | None) -> datetime | None:
     return None if micros is None else to_datetime(micros)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What a job came to (Z-17)."""
+
+    job_id: int
+    queue: str
+    outcome: Outcome
+    raw: bytes | None = field(repr=False)
+    """The result's bytes, where it succeeded."""
+    codec: str | None
+    attempts: int
+    """How many claims it had."""
+    finished_at: datetime
+    expires_at: datetime | None
+    """Until when it can be asked for; ``None``, of a dead job that is kept for ever."""
+    worker_id: str | None
+    """Who acked it, or had it claimed as it was cancelled."""
+    error: str | None
+    """What it died of, where it failed."""
+    _decode: Callable[[str, bytes], object] = field(repr=False, compare=False)
+
+    @property
+    def value(self) -> Any:
+        """What the job was acked with, decoded anew at each reading; ``None`` also where it didn't succeed.
+
+        Raises ``PayloadError`` where its codec isn't known or can't decode it; ``raw`` has the bytes.
+        """
+        return None if self.raw is None or self.codec is None else self._decode(self.codec, self.raw)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from alkstore.engine import Executor
 from alkstore.errors import TransactionError
+from alkstore.records import KeptBatch
 
 if TYPE_CHECKING:
     from alkstore.frames import Frame
@@ -147,9 +148,13 @@ class _Refusing:
         """Extend nothing."""
         return {}
 
+    def _no_batch(self, *_: object) -> KeptBatch:
+        return KeptBatch([], [])
+
     recall = _none
     hold = conclude = _false
     ack = retry = bury = release = _nothing
+    ack_keeping = conclude_keeping = _no_batch
 
 
 class GoneSession:

@@ -17,12 +17,13 @@ from alkstore.engine import Durability, Engine, EngineOptions, Executor, Joining
 from alkstore.errors import NotSupportedError, StoreClosedError, ValidationError, shown
 from alkstore.frames import Root
 from alkstore.joining import Joined, Wake
-from alkstore.limits import PAYLOAD_BYTES
+from alkstore.limits import PAYLOAD_BYTES, RESULT_BYTES
 from alkstore.listening import Listener, check_notification
 from alkstore.names import check_name
 from alkstore.options import QueueFields, QueueOptions, check_int
 from alkstore.queue import Queue, find_job
-from alkstore.records import Health, Job
+from alkstore.records import Health, Job, Result
+from alkstore.results import find_result
 from alkstore.session import AutoSession
 from alkstore.transaction import Transaction
 from alkstore.wakes import Wakes
@@ -42,6 +43,7 @@ class Store(protocols.Store):
         clock: Callable[[], datetime] | None,
         codecs: Codecs,
         max_payload: int,
+        max_result: int = RESULT_BYTES,
         reopen: Callable[[str], Engine] | None = None,
     ) -> None:
         """Work over an engine; ``reopen`` opens another on a URL of the same place, with the same options."""
@@ -56,6 +58,8 @@ class Store(protocols.Store):
         """The codecs that the store knows."""
         self.max_payload = max_payload
         """The limit of an encoded payload, in bytes."""
+        self.max_result = max_result
+        """The limit of an encoded result, in bytes."""
         self.wakes = Wakes(engine)
         """What wakes whom."""
         self.auto_session = AutoSession(self)
@@ -110,7 +114,11 @@ class Store(protocols.Store):
         if self._reopen is None or not self.capabilities.processes:
             return self
         return Store(
-            self._reopen(self._engine.url), clock=self._clock, codecs=self.codecs, max_payload=self.max_payload
+            self._reopen(self._engine.url),
+            clock=self._clock,
+            codecs=self.codecs,
+            max_payload=self.max_payload,
+            max_result=self.max_result,
         )
 
     # --- for users -----------------------------------------------------------------------------------------------
@@ -175,6 +183,10 @@ class Store(protocols.Store):
         """Return a job of any queue."""
         return find_job(self.auto_session, None, job_id)
 
+    def result(self, job_id: int) -> Result | None:
+        """Return what a job of any queue has come to."""
+        return find_result(self.auto_session, None, job_id)
+
     def health(self) -> Health:
         """Say how the database is."""
         self.check_open()
@@ -212,6 +224,7 @@ def open(  # noqa: A001 - alkstore.open is the name that the contract gives it
     clock: Callable[[], datetime] | None = None,
     codecs: Iterable[Codec] = (),
     max_payload: int = PAYLOAD_BYTES,
+    max_result: int = RESULT_BYTES,
     **engine_options: object,
 ) -> Store:
     """Open a store on the database that the URL names (S-1, S-2).
@@ -222,7 +235,8 @@ def open(  # noqa: A001 - alkstore.open is the name that the contract gives it
     survives a power cut; or ``relaxed``, it survives the process and may be lost to a power cut. ``lock_timeout``:
     how long to wait for a lock or a free connection before ``EngineBusyError`` (Z-12). ``clock``: a callable that
     returns an aware ``datetime``, used instead of the database's clock, everywhere. ``codecs``: further codecs, by
-    their names. ``max_payload``: the limit of an encoded payload, in bytes. Other keywords are the engine's own.
+    their names. ``max_payload``: the limit of an encoded payload, in bytes; ``max_result``: that of a result. Other
+    keywords are the engine's own.
 
     Raises ``ValidationError`` naming the argument, ``UnknownEngineError``, ``SchemaError``, and an ``EngineError``
     where the database can't be reached.
@@ -243,6 +257,7 @@ def open(  # noqa: A001 - alkstore.open is the name that the contract gives it
     if isinstance(codecs, str | bytes) or not isinstance(cast(object, codecs), Iterable):
         raise ValidationError(f"codecs must be an iterable of codecs, not {type(codecs).__name__}")
     limit = check_int(max_payload, "max_payload", 1, _PAYLOAD_LIMIT_MAX)
+    result_limit = check_int(max_result, "max_result", 1, _PAYLOAD_LIMIT_MAX)
     known = Codecs(codecs, limit)
     again = replace(options, migrate=False)
     return Store(
@@ -250,6 +265,7 @@ def open(  # noqa: A001 - alkstore.open is the name that the contract gives it
         clock=clock,
         codecs=known,
         max_payload=limit,
+        max_result=result_limit,
         reopen=lambda url: factory(url, again, engine_options),
     )
 

@@ -14,6 +14,7 @@ from typing import Final, cast
 from alkstore.doorbell import Doorbell
 from alkstore.engine import Engine, Heard, Notifying
 from alkstore.helper import Flag, Helper
+from alkstore.results import ResultWaiters, is_for_results
 from alkstore.waiting import Waiters
 
 _LINGER: Final = 1.0
@@ -73,7 +74,9 @@ class Wakes:
 
     def _begin(self) -> None:
         self.waiters = Waiters()
-        """Who waits in this store."""
+        """Who waits for jobs in this store."""
+        self.results = ResultWaiters()
+        """Who waits for what jobs come to."""
         self._bell = None if self._notifying is None else Doorbell(self._notifying.ring)
         self._left: deque[tuple[Callable[[], None], Flag]] = deque()
         self._helper = Helper("alkstore-returns", self._give_back, lambda: bool(self._left), _LINGER)
@@ -85,6 +88,8 @@ class Wakes:
         for queue, count in rings.items():
             if count:
                 waiters.wake(queue, count)
+            elif is_for_results(queue):
+                self.results.told(queue)
             else:
                 waiters.stir(queue)
         if (
@@ -125,12 +130,16 @@ class Wakes:
     def _heard(self, queue: str | None, count: int) -> None:
         if queue is not None and count:
             self.waiters.wake(queue, count)
-        else:
+            return
+        if queue is None or is_for_results(queue):
+            self.results.told(queue)
+        if queue is None or not is_for_results(queue):
             self.waiters.stir(queue)
 
     def close(self) -> None:
         """Send everybody away who waits, give back what is still to be given back, and ring what is to be rung."""
         self.waiters.close()
+        self.results.close()
         self.flush()
 
     def begin_anew(self) -> None:

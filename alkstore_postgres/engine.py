@@ -22,7 +22,9 @@ from alkstore_postgres.pool import Pool
 from alkstore_postgres.runner import AutoRunner, rows
 from alkstore_postgres.transaction import PostgresTransaction
 
-CAPABILITIES: Final = Capabilities(durable=True, processes=True, transactions=True, join=True, notify=True, sql=True)
+CAPABILITIES: Final = Capabilities(
+    durable=True, processes=True, transactions=True, join=True, notify=True, sql=True, results=True
+)
 
 
 class PostgresEngine(Engine, Joining, Notifying):

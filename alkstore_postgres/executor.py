@@ -11,7 +11,7 @@ from typing import LiteralString, TypeAlias
 from psycopg.types.numeric import Int8
 
 from alkstore.clock import Micros
-from alkstore.engine import Executor, SweepTexts
+from alkstore.engine import Executor, Results, SweepTexts
 from alkstore.limits import ID_MAX
 from alkstore.records import (
     BuryRef,
@@ -19,9 +19,12 @@ from alkstore.records import (
     ClaimRef,
     DueRow,
     JobRow,
+    KeptBatch,
     NewJob,
     PurgeBatch,
     ReleaseRef,
+    ResultRef,
+    ResultRow,
     RetryRef,
     State,
     StatsRow,
@@ -29,14 +32,14 @@ from alkstore.records import (
 )
 from alkstore_postgres import sql
 from alkstore_postgres.channels import Channels
-from alkstore_postgres.rows import job_row
+from alkstore_postgres.rows import job_row, result_row
 from alkstore_postgres.runner import Rows, Runner
 
-Ref: TypeAlias = ClaimRef | RetryRef | BuryRef | ReleaseRef
+Ref: TypeAlias = ClaimRef | ResultRef | RetryRef | BuryRef | ReleaseRef
 
 
-class PostgresExecutor(Executor):
-    """The operations (see ``alkstore.engine.Executor``), each on a runner."""
+class PostgresExecutor(Executor, Results):
+    """The operations (see ``alkstore.engine.Executor`` and ``Results``), each on a runner."""
 
     def __init__(self, runner: Runner, channels: Channels) -> None:
         self._runner = runner
@@ -169,7 +172,7 @@ class PostgresExecutor(Executor):
 
     def cancel(self, queue: str, job_ids: Sequence[int]) -> list[int]:
         """Delete live jobs (Q-3)."""
-        return self._of_ids(sql.CANCEL, queue, job_ids, None)
+        return self.cancel_keeping(queue, job_ids, None).done
 
     def get(self, queue: str | None, job_id: int) -> JobRow | None:
         """Read a job, live or dead (Q-4, Q-8)."""
@@ -226,20 +229,57 @@ class PostgresExecutor(Executor):
 
     def revive(self, queue: str, job_ids: Sequence[int], now: Micros | None) -> list[int]:
         """Make dead jobs pending again (Q-6)."""
-        return self._of_ids(sql.REVIVE, queue, job_ids, now)
+        return _ids(self._of_ids(sql.REVIVE, queue, job_ids, now))
 
     def purge(self, queue: str, state: State, limit: int) -> PurgeBatch:
         """Delete a batch (Q-6)."""
+        return self.purge_keeping(queue, state, limit, None)
+
+    # --- results (Z-17) ------------------------------------------------------------------------------------------
+
+    def ack_keeping(self, queue: str, refs: Sequence[ResultRef], codec: str, now: Micros | None) -> KeptBatch:
+        """Delete what is validly claimed, and keep what is to be kept, in one statement (J-2, Q-2)."""
+        fitting = [ref for ref in refs if _fits(ref)]
+        if not fitting:
+            return KeptBatch([], [])
+        more: dict[str, object] = {"payloads": [ref.payload for ref in fitting], "codec": codec}
+        return _kept(self._runner.write(sql.ACK_KEEPING, _refs(queue, fitting, now) | more))
+
+    def conclude_keeping(self, queue: str, ref: ResultRef, codec: str, now: Micros | None) -> KeptBatch:
+        """Delete by the token alone, and keep the result if it is to be kept, in one statement (J-10)."""
+        if not _fits(ref):
+            return KeptBatch([], [])
+        more: dict[str, object] = {"payload": ref.payload, "codec": codec}
+        return _kept(self._runner.write(sql.CONCLUDE_KEEPING, _ref(queue, ref, now) | more))
+
+    def cancel_keeping(self, queue: str, job_ids: Sequence[int], now: Micros | None) -> KeptBatch:
+        """Delete live jobs, and leave their tombstones (Q-3)."""
+        return _kept(self._of_ids(sql.CANCEL, queue, job_ids, now))
+
+    def purge_keeping(self, queue: str, state: State, limit: int, now: Micros | None) -> PurgeBatch:
+        """Delete a batch, and leave the tombstones of what was alive (Q-6)."""
         parameters: dict[str, object] = {"queue": queue, "limit": Int8(limit), "held": state is State.PROCESSING}
         statement = sql.PURGE_DEAD if state is State.DEAD else sql.PURGE_LIVE
-        found, deleted = self._runner.write(statement, parameters)[0]
+        found, deleted = self._runner.write(statement, parameters | {"now": _int8(now)})[0]
         return PurgeBatch(deleted, found >= limit)
 
-    def _of_ids(self, statement: LiteralString, queue: str, job_ids: Sequence[int], now: Micros | None) -> list[int]:
+    def result(self, queue: str | None, job_id: int, now: Micros | None) -> ResultRow | None:
+        """Read what a job has come to."""
+        if not 0 < job_id <= ID_MAX:
+            return None
+        found = self._runner.read(sql.RESULT, {"id": Int8(job_id), "queue": queue, "now": _int8(now)})
+        return result_row(found[0]) if found else None
+
+    def prune_results(self, queue: str, limit: int, now: Micros | None) -> int:
+        """Delete results past their time."""
+        parameters: dict[str, object] = {"queue": queue, "limit": Int8(limit), "now": _int8(now)}
+        return len(self._runner.write(sql.PRUNE_RESULTS, parameters))
+
+    def _of_ids(self, statement: LiteralString, queue: str, job_ids: Sequence[int], now: Micros | None) -> Rows:
         possible = [job_id for job_id in job_ids if 0 < job_id <= ID_MAX]
         if not possible:
             return []
-        return _ids(self._runner.write(statement, {"queue": queue, "ids": _array(possible), "now": _int8(now)}))
+        return self._runner.write(statement, {"queue": queue, "ids": _array(possible), "now": _int8(now)})
 
 
 # --- parameters --------------------------------------------------------------------------------------------------
@@ -291,6 +331,7 @@ def _alike(job: NewJob) -> dict[str, object]:
         "run_at": Int8(job.run_at),
         "run_at_is_offset": job.run_at_is_offset,
         "expires_in": _int8(job.expires_in),
+        "keep_result": _int8(job.keep_result),
     }
 
 
@@ -308,6 +349,7 @@ def _mixed(jobs: Sequence[NewJob]) -> dict[str, object]:
         "run_ats": _array(job.run_at for job in jobs),
         "offsets": _booleans(job.run_at_is_offset for job in jobs),
         "expires_in": _array(job.expires_in for job in jobs),
+        "keep_results": _array(job.keep_result for job in jobs),
     }
 
 
@@ -316,6 +358,10 @@ def _mixed(jobs: Sequence[NewJob]) -> dict[str, object]:
 
 def _ids(found: Rows) -> list[int]:
     return [row[0] for row in found]
+
+
+def _kept(found: Rows) -> KeptBatch:
+    return KeptBatch([row[0] for row in found], [row[0] for row in found if row[1]])
 
 
 def _claimed(answer: Rows) -> list[JobRow]:

@@ -22,9 +22,13 @@ from alkstore_postgres import sql
 from alkstore_postgres.pool import Connection
 from alkstore_postgres.runner import begin, commit
 
-CODE_VERSION: Final[Version] = (1, 1)
+CODE_VERSION: Final[Version] = (1, 2)
 OLDEST_SERVER: Final = 140000
-MIGRATIONS: Final = (Migration("001_jobs.sql", (1, 0)), Migration("002_enqueue.sql", (1, 1)))
+MIGRATIONS: Final = (
+    Migration("001_jobs.sql", (1, 0)),
+    Migration("002_enqueue.sql", (1, 1)),
+    Migration("003_results.sql", (1, 2)),
+)
 
 
 def check_server(connection: Connection, where: str) -> None:

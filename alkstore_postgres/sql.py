@@ -65,12 +65,14 @@ _NOW: Final = (
 _LIVE: Final = """
     j.id, j.queue, CASE WHEN j.token IS NULL THEN 'pending' ELSE 'processing' END AS state, j.codec, j.payload, j.headers,
     j.priority, j.attempts, j.max_attempts, j.created_at, j.run_at, j.expires_at, j.visibility_timeout, j.backoff_base,
-    j.backoff_cap, j.retention, j.worker_id, j.lease_until, j.token, j.last_error, NULL::bigint AS died_at"""
+    j.backoff_cap, j.retention, j.worker_id, j.lease_until, j.token, j.last_error, NULL::bigint AS died_at,
+    j.keep_result"""
 
 _DEAD: Final = """
     d.id, d.queue, 'dead' AS state, d.codec, d.payload, d.headers, d.priority, d.attempts, d.max_attempts, d.created_at,
     d.run_at, d.expires_at, d.visibility_timeout, d.backoff_base, d.backoff_cap, d.retention,
-    NULL::pg_catalog.text AS worker_id, NULL::bigint AS lease_until, NULL::bigint AS token, d.last_error, d.died_at"""
+    NULL::pg_catalog.text AS worker_id, NULL::bigint AS lease_until, NULL::bigint AS token, d.last_error, d.died_at,
+    d.keep_result"""
 
 # The rule of phase and next_at for a pending job: p has the job's run_at and expires_at, and now.
 _PENDING_PHASE: Final = "CASE WHEN p.expires_at <= p.now THEN 3 WHEN p.run_at <= p.now THEN 0 ELSE 1 END"
@@ -85,13 +87,32 @@ _LEASED_NEXT: Final = "CASE WHEN p.attempts < p.max_attempts THEN p.lease_until 
 _INTO_DEAD: Final = """
     INSERT INTO {dead_jobs} (
         id, queue, codec, payload, headers, priority, attempts, max_attempts, created_at, run_at, expires_at,
-        visibility_timeout, backoff_base, backoff_cap, retention, last_error, died_at, purge_at
+        visibility_timeout, backoff_base, backoff_cap, retention, last_error, died_at, purge_at,
+        keep_result
     )
     SELECT
         g.id, g.queue, g.codec, g.payload, g.headers, g.priority, g.attempts, g.max_attempts, g.created_at, g.run_at,
         g.expires_at, g.visibility_timeout, g.backoff_base, g.backoff_cap, g.retention, g.reason, g.died_at,
-        g.died_at + g.retention
+        g.died_at + g.retention, g.keep_result
     FROM gone AS g
+    RETURNING id"""
+
+# What is left of jobs that keep it (Z-17): g has the deleted live rows.
+_LEAVE_TOMBSTONES: Final = """
+    INSERT INTO {results} (id, queue, outcome, attempts, enqueued_at, finished_at, expires_at, worker_id)
+    SELECT
+        g.id, g.queue, 'cancelled', g.attempts, g.created_at, (SELECT now FROM clock),
+        (SELECT now FROM clock) + g.keep_result, g.worker_id
+    FROM gone AS g
+    WHERE g.keep_result IS NOT NULL
+    RETURNING id"""
+_KEEP_RESULTS: Final = """
+    INSERT INTO {results} (id, queue, outcome, attempts, enqueued_at, finished_at, expires_at, worker_id, codec, payload)
+    SELECT
+        g.id, g.queue, 'succeeded', g.attempts, g.created_at, (SELECT now FROM clock),
+        (SELECT now FROM clock) + g.keep_result, g.worker_id, %(codec)s::pg_catalog.text, g.result
+    FROM gone AS g
+    WHERE g.keep_result IS NOT NULL
     RETURNING id"""
 
 # The pick of a claim, but for its last conditions, and what it does to the picked rows.
@@ -120,12 +141,12 @@ NOW: Final[LiteralString] = "SELECT {now} AS now"
 INSERT_ONE: Final[LiteralString] = """
 INSERT INTO {jobs} (
     queue, codec, payload, headers, priority, max_attempts, visibility_timeout, backoff_base, backoff_cap, retention,
-    created_at, run_at, expires_at, phase, next_at
+    keep_result, created_at, run_at, expires_at, phase, next_at
 )
 SELECT
     %(queue)s::pg_catalog.text, %(codec)s::pg_catalog.text, %(payload)b::pg_catalog.bytea,
     %(headers)s::pg_catalog.text, %(priority)s::integer, %(max_attempts)s::integer, %(visibility_timeout)s::bigint,
-    %(backoff_base)s::integer, %(backoff_cap)s::integer, %(retention)s::bigint,
+    %(backoff_base)s::integer, %(backoff_cap)s::integer, %(retention)s::bigint, %(keep_result)s::bigint,
     p.now, p.run_at, p.expires_at, {pending_phase}, {pending_next}
 FROM
     (
@@ -143,12 +164,12 @@ RETURNING id
 INSERT: Final[LiteralString] = """
 INSERT INTO {jobs} (
     queue, codec, payload, headers, priority, max_attempts, visibility_timeout, backoff_base, backoff_cap, retention,
-    created_at, run_at, expires_at, phase, next_at
+    keep_result, created_at, run_at, expires_at, phase, next_at
 )
 SELECT
     %(queue)s::pg_catalog.text, %(codec)s::pg_catalog.text, r.payload, %(headers)s::pg_catalog.text, %(priority)s::integer,
     %(max_attempts)s::integer, %(visibility_timeout)s::bigint, %(backoff_base)s::integer, %(backoff_cap)s::integer,
-    %(retention)s::bigint, p.now, p.run_at, p.expires_at, {pending_phase}, {pending_next}
+    %(retention)s::bigint, %(keep_result)s::bigint, p.now, p.run_at, p.expires_at, {pending_phase}, {pending_next}
 FROM
     (
         SELECT
@@ -165,11 +186,11 @@ RETURNING id
 INSERT_MIXED: Final[LiteralString] = """
 INSERT INTO {jobs} (
     queue, codec, payload, headers, priority, max_attempts, visibility_timeout, backoff_base, backoff_cap, retention,
-    created_at, run_at, expires_at, phase, next_at
+    keep_result, created_at, run_at, expires_at, phase, next_at
 )
 SELECT
     %(queue)s::pg_catalog.text, p.codec, p.payload, p.headers, p.priority, p.max_attempts, p.visibility_timeout,
-    p.backoff_base, p.backoff_cap, p.retention, p.now, p.run_at, p.expires_at, {pending_phase}, {pending_next}
+    p.backoff_base, p.backoff_cap, p.retention, p.keep_result, p.now, p.run_at, p.expires_at, {pending_phase}, {pending_next}
 FROM
     (
         SELECT
@@ -183,10 +204,11 @@ FROM
                 pg_catalog.unnest(%(max_attempts)s::integer[]), pg_catalog.unnest(%(visibility_timeouts)s::bigint[]),
                 pg_catalog.unnest(%(backoff_bases)s::integer[]), pg_catalog.unnest(%(backoff_caps)s::integer[]),
                 pg_catalog.unnest(%(retentions)s::bigint[]), pg_catalog.unnest(%(run_ats)s::bigint[]),
-                pg_catalog.unnest(%(offsets)s::boolean[]), pg_catalog.unnest(%(expires_in)s::bigint[])
+                pg_catalog.unnest(%(offsets)s::boolean[]), pg_catalog.unnest(%(expires_in)s::bigint[]),
+                pg_catalog.unnest(%(keep_results)s::bigint[])
             ) WITH ORDINALITY AS r(
                 codec, payload, headers, priority, max_attempts, visibility_timeout, backoff_base, backoff_cap, retention,
-                run_at_given, is_offset, expires_in, place
+                run_at_given, is_offset, expires_in, keep_result, place
             )
     ) AS p
 ORDER BY p.place
@@ -346,11 +368,12 @@ WHERE j.id = %(id)s::bigint AND j.queue = %(queue)s::pg_catalog.text AND j.lease
 FOR UPDATE
 """
 
-# J-10: the final ack, judged by the token alone.
+# J-10: the final ack, judged by the token alone. A job that keeps its result is refused here and in ACK*: what deletes it has
+# to write the result as well.
 CONCLUDE: Final[LiteralString] = """
 DELETE FROM {jobs} AS j
 WHERE j.id = %(id)s::bigint AND j.queue = %(queue)s::pg_catalog.text
-  AND j.token = %(token)s::bigint
+  AND j.token = %(token)s::bigint AND j.keep_result IS NULL
 RETURNING j.id
 """
 
@@ -358,7 +381,7 @@ RETURNING j.id
 ACK_ONE: Final[LiteralString] = """
 DELETE FROM {jobs} AS j
 WHERE j.id = %(id)s::bigint AND j.queue = %(queue)s::pg_catalog.text AND j.lease_until >= {now}
-  AND (%(token)s::bigint IS NULL OR j.token = %(token)s::bigint)
+  AND (%(token)s::bigint IS NULL OR j.token = %(token)s::bigint) AND j.keep_result IS NULL
 RETURNING j.id
 """
 
@@ -370,7 +393,7 @@ WITH clock AS MATERIALIZED (
     SELECT j.id
     FROM ROWS FROM (pg_catalog.unnest(%(ids)s::bigint[]), pg_catalog.unnest(%(tokens)s::bigint[])) AS r(id, token)
     JOIN {jobs} AS j ON j.id = r.id AND (r.token IS NULL OR j.token = r.token)
-    WHERE j.queue = %(queue)s::pg_catalog.text AND j.lease_until >= (SELECT now FROM clock)
+    WHERE j.queue = %(queue)s::pg_catalog.text AND j.lease_until >= (SELECT now FROM clock) AND j.keep_result IS NULL
     ORDER BY j.id FOR UPDATE OF j
 )
 DELETE FROM {jobs} AS j
@@ -491,16 +514,22 @@ RETURNING j.id
 """
 
 # Q-3: deletes pending and processing jobs. Locks in id order, and waits for locks: against an open transaction of the
-# job's worker, the first to commit wins (Z-7).
+# job's worker, the first to commit wins (Z-7). Leaves tombstones (Z-17).
 CANCEL: Final[LiteralString] = """
-WITH locked AS MATERIALIZED (
+WITH clock AS MATERIALIZED (
+    SELECT {now} AS now
+), locked AS MATERIALIZED (
     SELECT j.id FROM {jobs} AS j
     WHERE j.id = ANY (%(ids)s::bigint[]) AND j.queue = %(queue)s::pg_catalog.text
     ORDER BY j.id FOR UPDATE
+), gone AS (
+    DELETE FROM {jobs} AS j
+    WHERE j.id = ANY (ARRAY(SELECT l.id FROM locked AS l))
+    RETURNING j.*
+), kept AS (
+    {leave_tombstones}
 )
-DELETE FROM {jobs} AS j
-WHERE j.id = ANY (ARRAY(SELECT l.id FROM locked AS l))
-RETURNING j.id
+SELECT g.id, g.keep_result IS NOT NULL AS kept FROM gone AS g
 """
 
 # Q-4, Q-8: live or dead. One statement has one snapshot, in which a job that is being moved is in one table or the other.
@@ -593,9 +622,11 @@ SELECT pg_catalog.pg_notify(%(channel)s::pg_catalog.text, r.payload) IS NULL AS 
 FROM pg_catalog.unnest(%(payloads)s::pg_catalog.text[]) AS r(payload)
 """
 
-# Q-8: sorted by code point, which in UTF-8 is the order of the bytes.
+# Q-8: sorted by code point, which in UTF-8 is the order of the bytes. A queue may have nothing but results: a sweep of all
+# queues is to find it.
 QUEUES: Final[LiteralString] = """
-SELECT a.queue FROM (SELECT j.queue FROM {jobs} AS j UNION SELECT d.queue FROM {dead_jobs} AS d) AS a
+SELECT a.queue
+FROM (SELECT j.queue FROM {jobs} AS j UNION SELECT d.queue FROM {dead_jobs} AS d UNION SELECT r.queue FROM {results} AS r) AS a
 ORDER BY a.queue COLLATE pg_catalog."C"
 """
 
@@ -652,11 +683,11 @@ WITH clock AS MATERIALIZED (
 )
 INSERT INTO {jobs} (
     id, queue, codec, payload, headers, priority, attempts, max_attempts, created_at, run_at, expires_at,
-    visibility_timeout, backoff_base, backoff_cap, retention, last_error, phase, next_at
+    visibility_timeout, backoff_base, backoff_cap, retention, last_error, keep_result, phase, next_at
 )
 SELECT
     g.id, g.queue, g.codec, g.payload, g.headers, g.priority, 0, g.max_attempts, g.created_at, c.now, NULL,
-    g.visibility_timeout, g.backoff_base, g.backoff_cap, g.retention, g.last_error, 0, NULL
+    g.visibility_timeout, g.backoff_base, g.backoff_cap, g.retention, g.last_error, g.keep_result, 0, NULL
 FROM gone AS g, clock AS c
 RETURNING id
 """
@@ -664,9 +695,11 @@ RETURNING id
 # Q-6: deletes pending or (held) processing jobs. One branch per phase, as each has an index of its own; the LIMIT at the
 # end stops them as soon as it has enough. Locks what they found in id order, and waits for locks: a purge that passed over
 # a job in somebody's open transaction would leave it behind and say nothing. Of those waited for some may be gone or in
-# another state by then, so that how many were found is in the answer as well.
+# another state by then, so that how many were found is in the answer as well. Leaves tombstones (Z-17).
 PURGE_LIVE: Final[LiteralString] = """
-WITH ready AS (
+WITH clock AS MATERIALIZED (
+    SELECT {now} AS now
+), ready AS (
     SELECT j.id FROM {jobs} AS j
     WHERE j.queue = %(queue)s::pg_catalog.text AND j.phase = 0 AND (j.token IS NOT NULL) = %(held)s::boolean
     LIMIT %(limit)s::bigint
@@ -699,7 +732,9 @@ WITH ready AS (
 ), gone AS (
     DELETE FROM {jobs} AS j
     WHERE j.id = ANY (ARRAY(SELECT l.id FROM locked AS l))
-    RETURNING j.id
+    RETURNING j.*
+), kept AS (
+    {leave_tombstones}
 )
 SELECT (SELECT pg_catalog.count(*) FROM found) AS found, (SELECT pg_catalog.count(*) FROM gone) AS deleted
 """
@@ -716,6 +751,78 @@ WITH found AS MATERIALIZED (
     RETURNING d.id
 )
 SELECT (SELECT pg_catalog.count(*) FROM found) AS found, (SELECT pg_catalog.count(*) FROM gone) AS deleted
+"""
+
+# --- results (Z-17) ----------------------------------------------------------------------------------------------
+
+# J-2, Q-2: as ACK, of jobs of which some keep their results: what each came to is written as it is deleted. Locks in id
+# order, and waits for locks. Differs from the twin, which writes one after the other.
+ACK_KEEPING: Final[LiteralString] = """
+WITH clock AS MATERIALIZED (
+    SELECT {now} AS now
+), locked AS MATERIALIZED (
+    SELECT j.id, r.result
+    FROM ROWS FROM (
+        pg_catalog.unnest(%(ids)s::bigint[]), pg_catalog.unnest(%(tokens)s::bigint[]),
+        pg_catalog.unnest(%(payloads)b::pg_catalog.bytea[])
+    ) AS r(id, token, result)
+    JOIN {jobs} AS j ON j.id = r.id AND (r.token IS NULL OR j.token = r.token)
+    WHERE j.queue = %(queue)s::pg_catalog.text AND j.lease_until >= (SELECT now FROM clock)
+    ORDER BY j.id FOR UPDATE OF j
+), gone AS (
+    DELETE FROM {jobs} AS j
+    USING locked AS p
+    WHERE j.id = p.id
+    RETURNING j.id, j.queue, j.attempts, j.created_at, j.worker_id, j.keep_result, p.result
+), kept AS (
+    {keep_results}
+)
+SELECT g.id, g.keep_result IS NOT NULL AS kept FROM gone AS g
+"""
+
+# J-10: the same, judged by the token alone.
+CONCLUDE_KEEPING: Final[LiteralString] = """
+WITH clock AS MATERIALIZED (
+    SELECT {now} AS now
+), gone AS (
+    DELETE FROM {jobs} AS j
+    WHERE j.id = %(id)s::bigint AND j.queue = %(queue)s::pg_catalog.text AND j.token = %(token)s::bigint
+    RETURNING
+        j.id, j.queue, j.attempts, j.created_at, j.worker_id, j.keep_result, %(payload)b::pg_catalog.bytea AS result
+), kept AS (
+    {keep_results}
+)
+SELECT g.id, g.keep_result IS NOT NULL AS kept FROM gone AS g
+"""
+
+# What a job has come to: one statement has one snapshot, in which it is in one table. Only results' payloads are read.
+RESULT: Final[LiteralString] = """
+SELECT
+    r.id, r.queue, r.outcome, r.codec, r.payload, r.attempts, r.finished_at, r.expires_at, r.worker_id,
+    NULL::pg_catalog.text AS error, NULL::bigint AS keep_result
+FROM {results} AS r
+WHERE r.id = %(id)s::bigint AND (%(queue)s::pg_catalog.text IS NULL OR r.queue = %(queue)s::pg_catalog.text)
+  AND r.expires_at > (SELECT {now})
+UNION ALL
+SELECT j.id, j.queue, NULL, NULL, NULL, j.attempts, NULL, NULL, j.worker_id, NULL, j.keep_result
+FROM {jobs} AS j
+WHERE j.id = %(id)s::bigint AND (%(queue)s::pg_catalog.text IS NULL OR j.queue = %(queue)s::pg_catalog.text)
+UNION ALL
+SELECT d.id, d.queue, 'failed', NULL, NULL, d.attempts, d.died_at, d.purge_at, NULL, d.last_error, d.keep_result
+FROM {dead_jobs} AS d
+WHERE d.id = %(id)s::bigint AND (%(queue)s::pg_catalog.text IS NULL OR d.queue = %(queue)s::pg_catalog.text)
+"""
+
+# Deletes results past their time. Skips locked rows.
+PRUNE_RESULTS: Final[LiteralString] = """
+WITH picked AS MATERIALIZED (
+    SELECT r.id FROM {results} AS r
+    WHERE r.queue = %(queue)s::pg_catalog.text AND r.expires_at <= (SELECT {now})
+    ORDER BY r.expires_at LIMIT %(limit)s::bigint FOR UPDATE SKIP LOCKED
+)
+DELETE FROM {results} AS r
+WHERE r.id = ANY (ARRAY(SELECT p.id FROM picked AS p))
+RETURNING r.id
 """
 
 # --- schema version (S-2, Z-13) ----------------------------------------------------------------------------------
@@ -793,6 +900,7 @@ class Statements:
         fragments: dict[str, sql.Composable] = {
             "jobs": name("jobs"),
             "dead_jobs": name("dead_jobs"),
+            "results": name("results"),
             "schema_version": name("schema_version"),
             # The name as a text: nextval() takes what the parser makes of it.
             "claim_tokens": _verbatim(sql.Literal(sql.Identifier(schema, "claim_tokens").as_string())),
@@ -809,6 +917,8 @@ class Statements:
             jobs=fragments["jobs"], claim_tokens=fragments["claim_tokens"], live=fragments["live"]
         )
         fragments["into_dead"] = sql.SQL(_INTO_DEAD).format(dead_jobs=fragments["dead_jobs"])
+        fragments["leave_tombstones"] = sql.SQL(_LEAVE_TOMBSTONES).format(results=fragments["results"])
+        fragments["keep_results"] = sql.SQL(_KEEP_RESULTS).format(results=fragments["results"])
         self._fragments = fragments
         self.channels: Final = Channels(schema)
         """The schema's channels, as the server calls them."""

@@ -185,7 +185,9 @@ class SqliteEngine:
     def capabilities(self) -> Capabilities:
         """What it can do: a file everything, memory neither last nor be shared by processes or connections (S-7)."""
         on_disk = self._pool.location.path is not None
-        return Capabilities(durable=on_disk, processes=on_disk, transactions=True, join=on_disk, notify=True, sql=True)
+        return Capabilities(
+            durable=on_disk, processes=on_disk, transactions=True, join=on_disk, notify=True, sql=True, results=True
+        )
 
     def executor(self) -> AutoCommit:
         """Return the operations, each in a transaction of its own."""

@@ -20,16 +20,20 @@ from alkstore.records import (
     ClaimRef,
     DueRow,
     JobRow,
+    KeptBatch,
     NewJob,
+    Outcome,
     PurgeBatch,
     ReleaseRef,
+    ResultRef,
+    ResultRow,
     RetryRef,
     State,
     StatsRow,
     SweepBatch,
 )
 from alkstore_sqlite import sql
-from alkstore_sqlite.rows import job_row
+from alkstore_sqlite.rows import job_row, result_row
 
 _PROCESSING: Final = State.PROCESSING
 
@@ -151,7 +155,7 @@ class Units:
             if ref.token is not None and _fits(ref):
                 done = self.execute(sql.ACK_ONE, (queue, now, ref.job_id, ref.token)).rowcount
                 return [ref.job_id] if done == 1 else []
-        ids = [ref.job_id for ref, _ in self._judge(queue, refs, now)]
+        ids = [ref.job_id for ref, _, keeps in self._judge(queue, refs, now) if not keeps]
         if ids:
             self.execute(sql.DELETE_LIVE, (_json(ids),))
         return ids
@@ -164,14 +168,14 @@ class Units:
         execute = self.execute
         return {
             ref.job_id: execute(sql.EXTEND, (ref.job_id, now, extension)).fetchone()[0]
-            for ref, _ in self._judge(queue, refs, now)
+            for ref, _, _ in self._judge(queue, refs, now)
         }
 
     def retry(self, queue: str, refs: Sequence[RetryRef], exhausted: str, now: Micros | None) -> list[int]:
         """Make pending again, or bury (J-4)."""
         now = host_now() if now is None else now
         done: list[int] = []
-        for ref, spent in self._judge(queue, refs, now):
+        for ref, spent, _ in self._judge(queue, refs, now):
             if spent:
                 self._move_one(ref.job_id, exhausted if ref.error is None else ref.error, now)
             else:
@@ -182,7 +186,7 @@ class Units:
     def bury(self, queue: str, refs: Sequence[BuryRef], now: Micros | None) -> list[int]:
         """Move to the dead table (J-5)."""
         now = host_now() if now is None else now
-        valid = [ref for ref, _ in self._judge(queue, refs, now)]
+        valid = [ref for ref, _, _ in self._judge(queue, refs, now)]
         for ref in valid:
             self._move_one(ref.job_id, ref.error, now)
         return [ref.job_id for ref in valid]
@@ -190,17 +194,14 @@ class Units:
     def release(self, queue: str, refs: Sequence[ReleaseRef], now: Micros | None) -> list[int]:
         """Give back unworked (J-6)."""
         now = host_now() if now is None else now
-        valid = [ref for ref, _ in self._judge(queue, refs, now)]
+        valid = [ref for ref, _, _ in self._judge(queue, refs, now)]
         for ref in valid:
             self.execute(sql.RELEASE, (ref.job_id, now, ref.delay))
         return [ref.job_id for ref in valid]
 
     def cancel(self, queue: str, job_ids: Sequence[int]) -> list[int]:
         """Delete live jobs (Q-3)."""
-        ids = self._among(sql.CANCELLABLE, queue, job_ids)
-        if ids:
-            self.execute(sql.DELETE_LIVE, (_json(ids),))
-        return ids
+        return self.cancel_keeping(queue, job_ids, None).done
 
     def get(self, queue: str | None, job_id: int) -> JobRow | None:
         """Read a job, live or dead (Q-4, Q-8)."""
@@ -262,11 +263,70 @@ class Units:
 
     def purge(self, queue: str, state: State, limit: int) -> PurgeBatch:
         """Delete a batch (Q-6)."""
-        pick, delete = _PURGES[state]
-        ids = [row[0] for row in self.execute(pick, (queue, limit))]
+        return self.purge_keeping(queue, state, limit, None)
+
+    # --- results (Z-17) ------------------------------------------------------------------------------------------
+
+    def ack_keeping(self, queue: str, refs: Sequence[ResultRef], codec: str, now: Micros | None) -> KeptBatch:
+        """Keep what is to be kept, and delete (J-2, Q-2)."""
+        now = host_now() if now is None else now
+        valid = self._judge(queue, refs, now)
+        for ref, _, keeps in valid:
+            if keeps:
+                self.execute(sql.KEEP, (ref.job_id, Outcome.SUCCEEDED.value, codec, ref.payload, now))
+        ids = [ref.job_id for ref, _, _ in valid]
         if ids:
-            self.execute(delete, (_json(ids),))
+            self.execute(sql.DELETE_LIVE, (_json(ids),))
+        return KeptBatch(ids, [ref.job_id for ref, _, keeps in valid if keeps])
+
+    def conclude_keeping(self, queue: str, ref: ResultRef, codec: str, now: Micros | None) -> KeptBatch:
+        """Keep the result if it is to be kept, and delete by the token alone (J-10)."""
+        now = host_now() if now is None else now
+        if not _fits(ref) or self.execute(sql.CONCLUDABLE, (queue, ref.job_id, ref.token)).fetchone() is None:
+            return KeptBatch([], [])
+        kept = self.execute(sql.KEEP, (ref.job_id, Outcome.SUCCEEDED.value, codec, ref.payload, now)).rowcount == 1
+        self.execute(sql.DELETE_ONE, (ref.job_id,))
+        return KeptBatch([ref.job_id], [ref.job_id] if kept else [])
+
+    def cancel_keeping(self, queue: str, job_ids: Sequence[int], now: Micros | None) -> KeptBatch:
+        """Delete live jobs, and leave their tombstones (Q-3)."""
+        ids = self._among(sql.CANCELLABLE, queue, job_ids)
+        return KeptBatch(ids, self._delete_live(ids, now))
+
+    def purge_keeping(self, queue: str, state: State, limit: int, now: Micros | None) -> PurgeBatch:
+        """Delete a batch, and leave the tombstones of what was alive (Q-6)."""
+        pick, dead = _PURGES[state]
+        ids = [row[0] for row in self.execute(pick, (queue, limit))]
+        if dead and ids:
+            self.execute(sql.DELETE_DEAD, (_json(ids),))
+        elif ids:
+            self._delete_live(ids, now)
         return PurgeBatch(len(ids), len(ids) >= limit)
+
+    def result(self, queue: str | None, job_id: int, now: Micros | None) -> ResultRow | None:
+        """Read what a job has come to."""
+        if not 0 < job_id <= ID_MAX:
+            return None
+        row = self.execute(sql.RESULT, (job_id, queue, host_now() if now is None else now)).fetchone()
+        return None if row is None else result_row(row)
+
+    def prune_results(self, queue: str, limit: int, now: Micros | None) -> int:
+        """Delete results past their time."""
+        ids = self._ids(sql.RESULTS_OVER, queue, host_now() if now is None else now, limit)
+        if ids:
+            self.execute(sql.DELETE_RESULTS, (_json(ids),))
+        return len(ids)
+
+    def _delete_live(self, ids: list[int], now: Micros | None) -> list[int]:
+        """Delete jobs that aren't done, and return those that left a tombstone."""
+        if not ids:
+            return []
+        given, now = _json(ids), host_now() if now is None else now
+        kept = [row[0] for row in self.execute(sql.KEEPERS, (given,)).fetchall()]
+        for job_id in kept:
+            self.execute(sql.KEEP, (job_id, Outcome.CANCELLED.value, None, None, now))
+        self.execute(sql.DELETE_LIVE, (given,))
+        return kept
 
     def _ids(self, statement: str, queue: str, now: Micros, limit: int) -> list[int]:
         return [row[0] for row in self.execute(statement, (queue, now, limit))]
@@ -275,18 +335,21 @@ class Units:
         possible = [job_id for job_id in job_ids if 0 < job_id <= ID_MAX]
         return [row[0] for row in self.execute(statement, (_json(possible), queue))] if possible else []
 
-    def _judge(self, queue: str, refs: Sequence[R], now: Micros) -> list[tuple[R, bool]]:
-        """Return the references whose claim is valid, each job once, in id order, and whether its budget is spent."""
+    def _judge(self, queue: str, refs: Sequence[R], now: Micros) -> list[tuple[R, bool, bool]]:
+        """Return the references whose claim is valid, each job once, in id order.
+
+        And of each whether its budget is spent, and whether it keeps its result.
+        """
         ids = [ref.job_id for ref in refs if _fits(ref)]
-        found: dict[int, tuple[int, int]] = {}
+        found: dict[int, tuple[int, int, int]] = {}
         if ids:
-            for job_id, token, spent in self.execute(sql.JUDGE, (queue, now, _json(ids))):
-                found[job_id] = (token, spent)
-        valid: dict[int, tuple[R, bool]] = {}
+            for job_id, token, spent, keeps in self.execute(sql.JUDGE, (queue, now, _json(ids))):
+                found[job_id] = (token, spent, keeps)
+        valid: dict[int, tuple[R, bool, bool]] = {}
         for ref in refs:
-            token, spent = found.get(ref.job_id, (0, 0))
+            token, spent, keeps = found.get(ref.job_id, (0, 0, 0))
             if token > 0 and (ref.token is None or ref.token == token):
-                valid.setdefault(ref.job_id, (ref, bool(spent)))
+                valid.setdefault(ref.job_id, (ref, bool(spent), bool(keeps)))
         return [valid[job_id] for job_id in sorted(valid)]
 
     def _move(self, ids: list[int], error: str, now: Micros) -> None:
@@ -326,9 +389,9 @@ _LISTS: Final = {
     State.DEAD: sql.LIST_DEAD,
 }
 _PURGES: Final = {
-    State.PENDING: (sql.PURGE_PENDING, sql.DELETE_LIVE),
-    State.PROCESSING: (sql.PURGE_PROCESSING, sql.DELETE_LIVE),
-    State.DEAD: (sql.PURGE_DEAD, sql.DELETE_DEAD),
+    State.PENDING: (sql.PURGE_PENDING, False),
+    State.PROCESSING: (sql.PURGE_PROCESSING, False),
+    State.DEAD: (sql.PURGE_DEAD, True),
 }
 
 
@@ -356,6 +419,7 @@ def _insert_row(queue: str, job: NewJob, now: Micros) -> tuple[object, ...]:
         run_at,
         is_offset,
         expires_in,
+        keep_result,
     ) = job
     return (
         queue,
@@ -371,6 +435,7 @@ def _insert_row(queue: str, job: NewJob, now: Micros) -> tuple[object, ...]:
         codec,
         headers,
         payload,
+        keep_result,
     )
 
 
@@ -392,6 +457,7 @@ def _claimed(queue: str, worker_id: str, now: Micros, row: tuple[Any, ...], toke
         cap,
         retention,
         last_error,
+        keep_result,
     ) = row
     return JobRow(
         job_id,
@@ -415,4 +481,5 @@ def _claimed(queue: str, worker_id: str, now: Micros, row: tuple[Any, ...], toke
         token,
         last_error,
         None,
+        keep_result,
     )

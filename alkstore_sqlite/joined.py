@@ -34,7 +34,9 @@ T = TypeVar("T")
 
 _LEGACY: Final = -1  # sqlite3.LEGACY_TRANSACTION_CONTROL, which came with Python 3.12
 _SAVEPOINT: Final = "alkstore_operation"
-_TEXTS: Final = frozenset({"name", "+queue", "state", "+codec", "+headers", "+worker_id", "+last_error"})
+_TEXTS: Final = frozenset(
+    {"name", "+queue", "state", "+codec", "+headers", "+worker_id", "+last_error", "last_error", "+outcome"}
+)
 """The columns that hold texts, as ``sql`` calls them."""
 
 _SAMPLE: Final = "\u00e9A"

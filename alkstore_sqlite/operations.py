@@ -13,9 +13,12 @@ from alkstore.records import (
     ClaimRef,
     DueRow,
     JobRow,
+    KeptBatch,
     NewJob,
     PurgeBatch,
     ReleaseRef,
+    ResultRef,
+    ResultRow,
     RetryRef,
     State,
     StatsRow,
@@ -28,7 +31,7 @@ T = TypeVar("T")
 
 
 class Operations:
-    """The face of ``alkstore.engine.Executor``: each method says whether it reads or writes; a subclass runs it."""
+    """The face of ``alkstore.engine.Executor`` and ``Results``: each method says whether it reads or writes; a subclass runs it."""
 
     __slots__ = ()
 
@@ -127,3 +130,27 @@ class Operations:
     def purge(self, queue: str, state: State, limit: int) -> PurgeBatch:
         """Delete a batch (Q-6)."""
         return self.write(Units.purge, queue, state, limit)
+
+    def ack_keeping(self, queue: str, refs: Sequence[ResultRef], codec: str, now: Micros | None) -> KeptBatch:
+        """Keep what is to be kept, and delete (J-2, Z-17)."""
+        return self.write(Units.ack_keeping, queue, refs, codec, now)
+
+    def conclude_keeping(self, queue: str, ref: ResultRef, codec: str, now: Micros | None) -> KeptBatch:
+        """Keep the result if it is to be kept, and delete by the token alone (J-10, Z-17)."""
+        return self.write(Units.conclude_keeping, queue, ref, codec, now)
+
+    def cancel_keeping(self, queue: str, job_ids: Sequence[int], now: Micros | None) -> KeptBatch:
+        """Delete live jobs, and leave their tombstones (Q-3, Z-17)."""
+        return self.write(Units.cancel_keeping, queue, job_ids, now)
+
+    def purge_keeping(self, queue: str, state: State, limit: int, now: Micros | None) -> PurgeBatch:
+        """Delete a batch, and leave the tombstones of what was alive (Q-6, Z-17)."""
+        return self.write(Units.purge_keeping, queue, state, limit, now)
+
+    def result(self, queue: str | None, job_id: int, now: Micros | None) -> ResultRow | None:
+        """Read what a job has come to (Z-17)."""
+        return self.read(Units.result, queue, job_id, now)
+
+    def prune_results(self, queue: str, limit: int, now: Micros | None) -> int:
+        """Delete results past their time (Z-17)."""
+        return self.write(Units.prune_results, queue, limit, now)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from alkstore.records import JobRow, State
+from alkstore.records import JobRow, Outcome, ResultRow, State
 
 STATES: Final = {state.value: state for state in State}
+
+OUTCOMES: Final = {None: None, **{outcome.value: outcome for outcome in Outcome}}
 
 COLUMNS: Final = JobRow._fields
 """The order in which ``sql.LIVE_COLUMNS`` and ``sql.DEAD_COLUMNS`` give a row's values; a test holds them to it."""
@@ -16,3 +18,9 @@ def job_row(values: tuple[Any, ...]) -> JobRow:
     """Return the record of a row that was selected by ``sql.LIVE_COLUMNS`` or ``sql.DEAD_COLUMNS``."""
     job_id, queue, state, *rest = values
     return JobRow(job_id, queue, STATES[state], *rest)
+
+
+def result_row(values: tuple[Any, ...]) -> ResultRow:
+    """Return the record of a row that was selected by ``sql.RESULT``."""
+    job_id, queue, outcome, *rest = values
+    return ResultRow(job_id, queue, OUTCOMES[outcome], *rest)

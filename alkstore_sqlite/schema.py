@@ -19,11 +19,12 @@ from alkstore.errors import SchemaError
 from alkstore.schema import Migration, Version
 from alkstore_sqlite import sql
 
-CODE_VERSION: Final[Version] = (1, 2)
+CODE_VERSION: Final[Version] = (1, 3)
 MIGRATIONS: Final = (
     Migration("001_jobs.sql", (1, 0)),
     Migration("002_enqueue.sql", (1, 1)),
     Migration("003_notifications.sql", (1, 2)),
+    Migration("004_results.sql", (1, 3)),
 )
 
 

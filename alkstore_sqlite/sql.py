@@ -113,11 +113,11 @@ _BOTH: Final = values(
 )
 LIVE_COLUMNS: Final = (
     "+id, +queue, CASE WHEN token IS NULL THEN 'pending' ELSE 'processing' END AS state, " + _BOTH + ", "
-    "+worker_id, +lease_until, +token, +last_error, NULL AS died_at"
+    "+worker_id, +lease_until, +token, +last_error, NULL AS died_at, +keep_result"
 )  # fmt: skip
 DEAD_COLUMNS: Final = (
     "+id, +queue, 'dead' AS state, " + _BOTH + ", "
-    "NULL AS worker_id, NULL AS lease_until, NULL AS token, +last_error, +died_at"
+    "NULL AS worker_id, NULL AS lease_until, NULL AS token, +last_error, +died_at, +keep_result"
 )  # fmt: skip
 
 # --- insert (Q-ENQ-1, Q-ENQ-3, O-3) ------------------------------------------------------------------------------
@@ -126,8 +126,8 @@ DEAD_COLUMNS: Final = (
 # between, and could not carry blobs as JSON. The twin takes arrays.
 INSERT: Final = (
     "INSERT INTO main.alkstore_jobs (queue, priority, run_at, max_attempts, expires_at, created_at, visibility_timeout, "
-    "backoff_base, backoff_cap, retention, codec, headers, payload, phase, next_at) "
-    "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, "
+    "backoff_base, backoff_cap, retention, codec, headers, payload, keep_result, phase, next_at) "
+    "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, "
     + phase_of("?3", "?5", "?6") + ", " + next_of("?3", "?5", "?6") + ")"
 )  # fmt: skip
 
@@ -181,7 +181,7 @@ CLAIM_SPENT: Final = (
 CLAIM_PICK: Final = (
     "SELECT +id, "
     + _BOTH
-    + ", +last_error FROM main.alkstore_jobs INDEXED BY alkstore_jobs_ready WHERE queue = ?1 AND phase = 0 "
+    + ", +last_error, +keep_result FROM main.alkstore_jobs INDEXED BY alkstore_jobs_ready WHERE queue = ?1 AND phase = 0 "
     "AND CASE WHEN lease_until IS NULL THEN run_at <= ?2 ELSE lease_until < ?2 END AND (expires_at IS NULL OR expires_at > ?2) "
     "ORDER BY priority DESC, run_at, id LIMIT ?3"
 )
@@ -199,17 +199,19 @@ RECALL: Final = "SELECT " + LIVE_COLUMNS + " FROM main.alkstore_jobs WHERE id = 
 # Nothing to lock: the transaction that asks has the write lock. The twin locks the row.
 HOLD: Final = "SELECT 1 FROM main.alkstore_jobs WHERE id = ?3 AND token = ?4 AND " + _VALID
 
-CONCLUDE: Final = "DELETE FROM main.alkstore_jobs WHERE id = ?2 AND queue = ?1 AND token = ?3"
+# A job that keeps its result is refused in CONCLUDE and ACK_ONE: what deletes it has to write the result first.
+CONCLUDE: Final = "DELETE FROM main.alkstore_jobs WHERE id = ?2 AND queue = ?1 AND token = ?3 AND keep_result IS NULL"
+CONCLUDABLE: Final = "SELECT 1 FROM main.alkstore_jobs WHERE id = ?2 AND queue = ?1 AND token = ?3"
 
 # --- refusals (J-1, Q-2) -----------------------------------------------------------------------------------------
 
 # Which of many references are valid is asked once, and then acted upon by id: nobody writes in between.
 JUDGE: Final = (
-    "SELECT +id, +token, attempts >= max_attempts FROM main.alkstore_jobs "
+    "SELECT +id, +token, attempts >= max_attempts, keep_result IS NOT NULL FROM main.alkstore_jobs "
     "WHERE " + _VALID + " AND id IN (SELECT value FROM json_each(?3))"
 )  # fmt: skip
 
-ACK_ONE: Final = "DELETE FROM main.alkstore_jobs WHERE id = ?3 AND token = ?4 AND " + _VALID
+ACK_ONE: Final = "DELETE FROM main.alkstore_jobs WHERE id = ?3 AND token = ?4 AND keep_result IS NULL AND " + _VALID
 DELETE_LIVE: Final = "DELETE FROM main.alkstore_jobs WHERE " + _IDS
 
 # ?3 is the extension, NULL for the job's own visibility timeout.
@@ -237,7 +239,7 @@ RELEASE: Final = (
 
 _KEPT: Final = (
     "id, queue, priority, run_at, attempts, max_attempts, expires_at, created_at, visibility_timeout, backoff_base, "
-    "backoff_cap, retention, codec, headers, payload"
+    "backoff_cap, retention, codec, headers, payload, keep_result"
 )
 
 # ?2 is the error, ?3 now. Insert and delete are one transaction, always: no crash leaves a job twice, or not at all.
@@ -254,9 +256,9 @@ DELETE_ONE: Final = "DELETE FROM main.alkstore_jobs WHERE id = ?1"
 REVIVABLE: Final = "SELECT +id FROM main.alkstore_dead_jobs WHERE " + _IDS + " AND queue = ?2 ORDER BY id"
 REVIVE: Final = (
     "INSERT INTO main.alkstore_jobs (id, queue, phase, priority, run_at, max_attempts, created_at, visibility_timeout, "
-    "backoff_base, backoff_cap, retention, codec, headers, last_error, payload) "
+    "backoff_base, backoff_cap, retention, codec, headers, last_error, payload, keep_result) "
     "SELECT id, queue, 0, priority, ?2, max_attempts, created_at, visibility_timeout, "
-    "backoff_base, backoff_cap, retention, codec, headers, last_error, payload FROM main.alkstore_dead_jobs WHERE "
+    "backoff_base, backoff_cap, retention, codec, headers, last_error, payload, keep_result FROM main.alkstore_dead_jobs WHERE "
     + _IDS
 )
 DELETE_DEAD: Final = "DELETE FROM main.alkstore_dead_jobs WHERE " + _IDS
@@ -324,13 +326,15 @@ def _names(table: LiteralString, index: LiteralString, condition: LiteralString)
     )  # fmt: skip
 
 
-# Every live row is in one of the four partial indexes, whatever its phase.
+# Every live row is in one of the four partial indexes, whatever its phase. A queue may have nothing but results: a sweep of
+# all queues is to find it.
 QUEUES: Final = (
     _names("main.alkstore_jobs", "alkstore_jobs_ready", "phase = 0") + " UNION "
     + _names("main.alkstore_jobs", "alkstore_jobs_timer", "next_at IS NOT NULL") + " UNION "
     + _names("main.alkstore_jobs", "alkstore_jobs_last", "phase = 2") + " UNION "
     + _names("main.alkstore_jobs", "alkstore_jobs_expiry", "expires_at IS NOT NULL") + " UNION "
-    + _names("main.alkstore_dead_jobs", "alkstore_dead_jobs_queue", "1") + " ORDER BY name"
+    + _names("main.alkstore_dead_jobs", "alkstore_dead_jobs_queue", "1") + " UNION "
+    + _names("main.alkstore_results", "alkstore_results_expiry", "1") + " ORDER BY name"
 )  # fmt: skip
 
 # The queues in which ``NEXT_DUE`` can find anything; of each kind so many at most, before they are united.
@@ -371,6 +375,37 @@ PURGE_PROCESSING: Final = (
 PURGE_DEAD: Final = (
     "SELECT +id FROM main.alkstore_dead_jobs INDEXED BY alkstore_dead_jobs_queue WHERE queue = ?1 LIMIT ?2"
 )
+
+# --- results (Z-17) ----------------------------------------------------------------------------------------------
+
+# Of one job, before it is deleted in the same transaction; nothing where it keeps none. ?2 is the outcome, ?3 the codec and
+# ?4 the result, both NULL for a tombstone, ?5 now. The twin does both in one statement.
+KEEP: Final = (
+    "INSERT INTO main.alkstore_results (id, queue, outcome, attempts, enqueued_at, finished_at, expires_at, worker_id, codec, "
+    "payload) SELECT id, queue, ?2, attempts, created_at, ?5, ?5 + keep_result, worker_id, ?3, ?4 FROM main.alkstore_jobs "
+    "WHERE id = ?1 AND keep_result IS NOT NULL"
+)
+
+# Of which jobs something is to be kept.
+KEEPERS: Final = "SELECT +id FROM main.alkstore_jobs WHERE " + _IDS + " AND keep_result IS NOT NULL ORDER BY id"
+
+# One statement over all three tables: between two, a job could move and be missed. Only results' payloads are read.
+RESULT: Final = (
+    "SELECT +id, +queue, +outcome, +codec, +payload, +attempts, +finished_at, +expires_at, +worker_id, NULL AS last_error, "
+    "NULL AS keep_result FROM main.alkstore_results WHERE id = ?1 AND (?2 IS NULL OR queue = ?2) AND expires_at > ?3 "
+    "UNION ALL "
+    "SELECT +id, +queue, NULL, NULL, NULL, +attempts, NULL, NULL, +worker_id, NULL, +keep_result "
+    "FROM main.alkstore_jobs WHERE id = ?1 AND (?2 IS NULL OR queue = ?2) "
+    "UNION ALL "
+    "SELECT +id, +queue, 'failed', NULL, NULL, +attempts, +died_at, +purge_at, NULL, +last_error, +keep_result "
+    "FROM main.alkstore_dead_jobs WHERE id = ?1 AND (?2 IS NULL OR queue = ?2)"
+)
+
+RESULTS_OVER: Final = (
+    "SELECT +id FROM main.alkstore_results INDEXED BY alkstore_results_expiry WHERE queue = ?1 AND expires_at <= ?2 "
+    "ORDER BY expires_at LIMIT ?3"
+)
+DELETE_RESULTS: Final = "DELETE FROM main.alkstore_results WHERE " + _IDS
 
 # --- notifications (W-1, Z-15) ----------------------------------------------------------------------------------
 

@@ -13,14 +13,17 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from alkstore.backoff import draw_for
 from alkstore.clock import Micros
+from alkstore.engine import Results
 from alkstore.errors import AlkstoreError, EngineError, OutcomeUnknownError
-from alkstore.records import BuryRef, ReleaseRef, RetryRef
+from alkstore.limits import CHUNK_BYTES
+from alkstore.records import BuryRef, ReleaseRef, ResultRef, RetryRef
+from alkstore.results import encode_result, names_of, result_codec
 from alkstore.store import Store
 from alkstore.texts import EXHAUSTED, FAILED
 from alkstore.worker.board import Board
@@ -51,6 +54,8 @@ class Completion(NamedTuple):
     error: str | None = None
     delay: Micros | None = None
     """``None``: of a retry the job's own curve, of a release its old place."""
+    result: bytes | None = None
+    """What the handler returned, encoded, of a job that keeps it."""
 
 
 Settled = Callable[[Completion, bool], None]
@@ -113,10 +118,12 @@ class Completer:
             rested = time.monotonic()
 
     def _settle_until_done(self, batch: list[Completion]) -> None:
-        groups: dict[tuple[str, Verdict], list[Completion]] = {}
+        groups: dict[tuple[str, Verdict, int], list[Completion]] = {}
+        size = 0
         for completion in batch:
-            groups.setdefault((completion.job.queue, completion.verdict), []).append(completion)
-        for (queue, verdict), group in groups.items():
+            size += len(completion.result or b"")  # no statement is to carry a thousand results of a megabyte
+            groups.setdefault((completion.job.queue, completion.verdict, size // CHUNK_BYTES), []).append(completion)
+        for (queue, verdict, _), group in groups.items():
             outage, in_doubt = Outage(f"settling jobs of {queue!r}"), False
             while not self._give_up.is_set():
                 try:
@@ -140,16 +147,25 @@ class Completer:
         executor, now = self._apart.auto_executor(), self._apart.now()
         jobs = [completion.job for completion in group]
         match verdict:
+            case Verdict.ACK if any(job.keeps_result for job in jobs):
+                nothing = encode_result(self._apart, None)
+                acked = [ResultRef(each.job.id, _token(each.job), each.result or nothing) for each in group]
+                batch = cast(Results, executor).ack_keeping(queue, acked, result_codec(self._apart), now)
+                self._ring_results(batch.kept)
+                return set(batch.done)
             case Verdict.ACK:
                 return set(executor.ack(queue, [job.ref for job in jobs], now))
             case Verdict.FAIL:
                 buried = [BuryRef(each.job.id, _token(each.job), each.error or FAILED) for each in group]
-                return set(executor.bury(queue, buried, now))
+                done = set(executor.bury(queue, buried, now))
+                self._ring_results(job.id for job in jobs if job.id in done and job.keeps_result)
+                return done
             case Verdict.RETRY:
                 delays = {each.job.id: _delay(each) for each in group}
                 retried = [RetryRef(each.job.id, _token(each.job), delays[each.job.id], each.error) for each in group]
                 done = set(executor.retry(queue, retried, EXHAUSTED, now))
                 self._ring(queue, done, delays)
+                self._ring_results(job.id for job in jobs if job.id in done and job.keeps_result and job.spent)
                 return done
             case Verdict.RELEASE:
                 released = [ReleaseRef(each.job.id, _token(each.job), each.delay) for each in group]
@@ -160,6 +176,10 @@ class Completer:
     def _ring(self, queue: str, done: set[int], delays: dict[int, Micros]) -> None:
         if done:
             self._store.wakes.ring({queue: sum(not delays[job_id] for job_id in done)})
+
+    def _ring_results(self, job_ids: Iterable[int]) -> None:
+        if names := names_of(job_ids):
+            self._store.wakes.ring(dict.fromkeys(names, 0))
 
 
 def _token(job: RunningJob) -> int:

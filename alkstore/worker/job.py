@@ -134,6 +134,11 @@ class RunningJob:
         return self._handle.claim.ref
 
     @property
+    def keeps_result(self) -> bool:
+        """Whether what its handler returns is kept."""
+        return self._row.keep_result is not None
+
+    @property
     def spent(self) -> bool:
         """Whether this is its last attempt."""
         return self._row.attempts >= self._row.max_attempts

@@ -22,10 +22,11 @@ from types import FrameType
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from alkstore.clock import SECOND, Duration, duration
-from alkstore.errors import StoreClosedError, ValidationError
+from alkstore.errors import PayloadError, StoreClosedError, ValidationError
 from alkstore.limits import POLL_INTERVAL
 from alkstore.names import check_name
 from alkstore.options import check_int
+from alkstore.results import encode_result
 from alkstore.store import Store
 from alkstore.texts import error_text
 from alkstore.worker.board import Board
@@ -39,7 +40,9 @@ from alkstore.worker.sweeping import Sweeper
 _LOG: Final = logging.getLogger("alkstore.worker")
 
 Handler: TypeAlias = Callable[[RunningJob], object]
-"""What does the work of one job: it returns, and the job is acked; it raises, and the job is retried."""
+"""What does the work of one job: it returns, and the job is acked; it raises, and the job is retried.
+
+What it returns is the job's result, if the job keeps one."""
 
 H = TypeVar("H", bound=Handler)
 
@@ -344,8 +347,9 @@ class _Run:
     def _handle(self, job: RunningJob, handler: Handler) -> Completion | None:
         """Run the handler, and return what is to become of the job; ``None`` where the handler has seen to that."""
         error: BaseException | None = None
+        returned: object = None
         try:
-            handler(job)
+            returned = handler(job)
         except BaseException as exc:  # noqa: BLE001 - whatever it is, sys.exit() included: the attempt failed, and the worker lives
             error = exc
         if job.handle.claim.is_settled:
@@ -355,7 +359,7 @@ class _Run:
             return None
         match error:
             case None:
-                return Completion(job, Verdict.ACK)
+                return self._succeed(job, returned)
             case Retry():
                 return Completion(job, Verdict.RETRY, error.reason, error.delay)
             case Fail():
@@ -365,6 +369,14 @@ class _Run:
             case _:
                 _LOG.debug("%s failed", self._name(job), exc_info=error)
                 return Completion(job, Verdict.RETRY, error_text(error))
+
+    def _succeed(self, job: RunningJob, returned: object) -> Completion:
+        if not job.keeps_result:
+            return Completion(job, Verdict.ACK)
+        try:
+            return Completion(job, Verdict.ACK, result=encode_result(self._store, returned))
+        except PayloadError as exc:
+            return Completion(job, Verdict.RETRY, error_text(exc))
 
     def _refuse(self, job: RunningJob, why: Unhandled) -> Completion:
         with self._counting:

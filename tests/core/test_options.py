@@ -119,7 +119,9 @@ def test_the_keywords_are_the_fields() -> None:
     """What ``store.queue`` takes as keywords is what ``QueueOptions`` has, with the same meaning."""
     assert set(QueueFields.__annotations__) == set(inspect.signature(QueueOptions).parameters)
     assert QueueOptions(max_attempts=3) == queue_options(None, {"max_attempts": 3})
-    assert {"delay", "run_at", "priority", "expires", "max_attempts", "headers"} == set(JobOptions.__annotations__)
+    assert {"delay", "run_at", "priority", "expires", "max_attempts", "headers", "keep_result"} == set(
+        JobOptions.__annotations__
+    )
     assert "options" in inspect.signature(Queue.enqueue).parameters
 
 
