@@ -167,6 +167,14 @@ def enqueue_on_demand(store: Store, queue: Queue, options: dict[str, Any]) -> No
         queue.enqueue(number)
 
 
+def await_results(store: Store, queue: Queue, options: dict[str, Any]) -> None:
+    """Wait for the results of some jobs, one after the other, and say what they were; nothing but a wake tells of them."""
+    for job_id in options["ids"]:
+        _say("waits")
+        result = queue.wait_result(job_id, 100, poll_interval=1_000)
+        _say(None if result is None else [result.outcome, result.value])
+
+
 def drain(store: Store, queue: Queue, options: dict[str, Any]) -> None:
     """Enqueue some jobs, and then claim and ack whatever there is, writing it all down; say how many were acked."""
     history = History(Path(options["history"]))
@@ -234,6 +242,7 @@ TASKS: Final[dict[str, Callable[[Store, Queue, dict[str, Any]], None]]] = {
     "exactly_once": exactly_once,
     "exactly_once_joined": exactly_once_joined,
     "notify": notify,
+    "await_results": await_results,
     "enqueue_on_demand": enqueue_on_demand,
     "drain": drain,
     "churn": churn,

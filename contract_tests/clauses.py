@@ -10,7 +10,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 import pytest
 
-Capability: TypeAlias = Literal["durable", "processes", "transactions", "join", "notify", "sql"]
+Capability: TypeAlias = Literal["durable", "processes", "transactions", "join", "notify", "sql", "results"]
 """A field of ``alkstore.capabilities.Capabilities``."""
 
 Test = TypeVar("Test", bound=Callable[..., object])
@@ -120,6 +120,9 @@ _ALL: Final = (
     Clause("Z-14", "A doorbell is rung after the commit, and what is still to be rung when a store is closed."),
     Clause("Z-15", "Names compare by code point, whatever the database's own collation."),
     Clause("Z-16", "Ordering, fencing, conservation and the queue operations are asked of every engine."),
+    Clause(
+        "Z-17", "A result commits with its ack and is kept for its time; a cancelled job leaves a tombstone.", "results"
+    ),
 )
 
 CLAUSES: Final = {clause.id: clause for clause in _ALL}

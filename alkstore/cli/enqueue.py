@@ -34,6 +34,7 @@ _FROM_STDIN: Final = "-"
 @click.option("--priority", type=int, help="The greatest comes first.  [default: 0]")
 @click.option("--expires", type=duration, help="How long from now it may still be handed out.")
 @click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="May be given again.")
+@click.option("--keep-result", type=duration, help="How long what it comes to is kept.  [default: not at all]")
 @click.option("--max-attempts", type=int, help=f"How many claims it may have.  [default: {_USUAL.max_attempts}]")
 @click.option(
     "--visibility-timeout", type=duration, default="60s", show_default=True, help="How long a claim is valid."
@@ -56,6 +57,7 @@ def enqueue(
     priority: int | None,
     expires: float | None,
     headers: tuple[str, ...],
+    keep_result: float | None,
     max_attempts: int | None,
     visibility_timeout: float,
     retention: float | None,
@@ -75,6 +77,7 @@ def enqueue(
         "expires": expires,
         "max_attempts": max_attempts,
         "headers": _headers(headers) or None,
+        "keep_result": keep_result,
     }
     options = QueueOptions(
         visibility_timeout=visibility_timeout,

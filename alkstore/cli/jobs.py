@@ -10,14 +10,23 @@ from typing import Final
 import click
 from rich.text import Text
 
-from alkstore.cli.options import Result, common, help_without_command
+from alkstore.cli.options import Result as Answer
+from alkstore.cli.options import common, help_without_command
 from alkstore.cli.output import Output, padded, shown
 from alkstore.cli.place import Place
 from alkstore.cli.queues import complain_of, named_or_all
-from alkstore.cli.shapes import job_shape, payload_preview, payload_text, shortened, spell_duration, spell_instant
+from alkstore.cli.shapes import (
+    bytes_text,
+    job_shape,
+    payload_preview,
+    result_shape,
+    shortened,
+    spell_duration,
+    spell_instant,
+)
 from alkstore.errors import ValidationError
 from alkstore.protocols import Queue, Store
-from alkstore.records import Job, QueueStats, State
+from alkstore.records import Job, QueueStats, Result, State
 from alkstore.shell import Exit, complain
 
 LIMIT: Final = 20
@@ -56,7 +65,7 @@ def list_jobs(
     limit: int,
     after: int | None,
     everything: bool,
-) -> Result:
+) -> Answer:
     """List jobs by their ids, one on a line."""
     with place.open() as store:
         queues, complaints = named_or_all(store, names)
@@ -110,17 +119,22 @@ def _line(job: Job) -> list[str | Text]:
 @jobs.command()
 @click.argument("job_id", type=int, metavar="ID")
 @common
-def show(place: Place, out: Output, job_id: int) -> Result:
-    """Show all there is to know of a job."""
+def show(place: Place, out: Output, job_id: int) -> Answer:
+    """Show all there is to know of a job, or its result where it is gone."""
     with place.open() as store:
         job = store.get_job(job_id)
-    if job is None:
+        result = store.result(job_id) if job is None and store.capabilities.results else None
+    if job is not None:
+        shape, details = job_shape(job), _details(job)
+    elif result is not None:
+        shape, details = result_shape(result), _result_details(result)
+    else:
         complain(f"there is no job {job_id}")
         return Exit.FAILED
     if out.as_json:
-        out.document(job_shape(job))
+        out.document(shape)
         return None
-    for name, value in _details(job):
+    for name, value in details:
         # Lines of the text are lines here; each stands in the second column, where it can't pass for a field.
         for number, line in enumerate(value.split("\n")):
             out.say(f"{name if number == 0 else '':<18}  {line}")
@@ -143,8 +157,21 @@ def _details(job: Job) -> Iterator[tuple[str, str]]:
     for key, value in job.headers.items():
         yield "header", f"{key}={value}"
     yield "last error", "-" if job.last_error is None else job.last_error
+    yield "keeps result", spell_duration(job.keep_result)
     yield "codec", job.codec
-    yield "payload", payload_text(job)
+    yield "payload", bytes_text(job.codec, job.raw)
+
+
+def _result_details(result: Result) -> Iterator[tuple[str, str]]:
+    yield "id", str(result.job_id)
+    yield "queue", result.queue
+    yield "outcome", result.outcome.value
+    yield "attempts", str(result.attempts)
+    yield "worker", result.worker_id or "-"
+    yield "finished at", spell_instant(result.finished_at)
+    yield "kept until", spell_instant(result.expires_at)
+    yield "codec", result.codec or "-"
+    yield "result", "-" if result.raw is None else bytes_text(result.codec, result.raw)
 
 
 # --- deciding ------------------------------------------------------------------------------------------------------
@@ -154,7 +181,7 @@ def _details(job: Job) -> Iterator[tuple[str, str]]:
 @click.argument("ids", type=int, nargs=-1, required=True, metavar="ID...")
 @click.option("--yes", is_flag=True, help="Needed for more than one.")
 @common
-def cancel(place: Place, out: Output, ids: tuple[int, ...], yes: bool) -> Result:
+def cancel(place: Place, out: Output, ids: tuple[int, ...], yes: bool) -> Answer:
     """Delete pending or processing jobs.
 
     A worker that has one isn't interrupted, and can't ack it any more.
@@ -171,7 +198,7 @@ def cancel(place: Place, out: Output, ids: tuple[int, ...], yes: bool) -> Result
 @click.option("--queue", "name", metavar="NAME", help="The queue, for --all-dead.")
 @click.option("--yes", is_flag=True, help="Needed for --all-dead, and for more than one.")
 @common
-def retry(place: Place, out: Output, ids: tuple[int, ...], all_dead: bool, name: str | None, yes: bool) -> Result:
+def retry(place: Place, out: Output, ids: tuple[int, ...], all_dead: bool, name: str | None, yes: bool) -> Answer:
     """Give dead jobs another chance.
 
     They are pending again under their ids: no attempts so far, due now, no expiry.
@@ -216,7 +243,7 @@ def _retry_page(store: Store, name: str, ids: Sequence[int]) -> int:
 @click.option("--state", type=_STATES, required=True, help="The state of the jobs to delete.")
 @click.option("--yes", is_flag=True, help="Needed; without it, only say how many there are.")
 @common
-def purge(place: Place, out: Output, name: str, state: str, yes: bool) -> Result:
+def purge(place: Place, out: Output, name: str, state: str, yes: bool) -> Answer:
     """Delete all jobs of a queue in one state.
 
     In bounded batches; without --yes it only says how many there are.

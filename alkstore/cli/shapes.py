@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import base64
 from codecs import getincrementaldecoder
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal
 
 from alkstore.cli.output import dumps
 from alkstore.errors import PayloadError
-from alkstore.records import Health, Job, QueueStats
+from alkstore.records import Health, Job, QueueStats, Result
 from alkstore.schema import spell
 
 Shape = dict[str, Any]
@@ -39,6 +40,23 @@ def job_shape(job: Job) -> Shape:
         "claim_expires_at": instant(job.claim_expires_at),
         "last_error": job.last_error,
         "died_at": instant(job.died_at),
+        "keep_result": seconds(job.keep_result),
+    }
+
+
+def result_shape(result: Result) -> Shape:
+    """Return as JSON what is left of a job that is gone; its result as ``payload_shape`` has a payload."""
+    return {
+        "id": result.job_id,
+        "queue": result.queue,
+        "state": None,
+        "outcome": result.outcome.value,
+        "codec": result.codec,
+        **({} if result.raw is None else _shape("result", result.codec, result.raw, lambda: result.value)),
+        "attempts": result.attempts,
+        "worker_id": result.worker_id,
+        "finished_at": instant(result.finished_at),
+        "kept_until": instant(result.expires_at),
     }
 
 
@@ -48,16 +66,21 @@ def payload_shape(job: Job) -> Shape:
     ``payload``: the value, of JSON. ``payload_text``: the bytes as text, where they are UTF-8. ``payload_base64``: any
     other bytes. Only JSON is decoded: another codec is anybody's code, which looking at a job must not run.
     """
-    if job.codec == "json":
+    return _shape("payload", job.codec, job.raw, lambda: job.payload)
+
+
+def _shape(name: str, codec: str | None, raw: bytes, decoded: Callable[[], object]) -> Shape:
+    if codec == "json":
         try:
-            dumps(job.payload)
-            return {"payload": job.payload}
+            value = decoded()
+            dumps(value)
+            return {name: value}
         except (PayloadError, ValueError, RecursionError):
             pass  # written by other hands: not JSON, or with what only Python takes for JSON
     try:
-        return {"payload_text": job.raw.decode("utf-8")}
+        return {f"{name}_text": raw.decode("utf-8")}
     except UnicodeDecodeError:
-        return {"payload_base64": base64.b64encode(job.raw).decode("ascii")}
+        return {f"{name}_base64": base64.b64encode(raw).decode("ascii")}
 
 
 def stats_shape(name: str, stats: QueueStats) -> Shape:
@@ -87,12 +110,12 @@ def seconds(value: timedelta | None) -> float | None:
     return None if value is None else value.total_seconds()
 
 
-def payload_text(job: Job) -> str:
-    """Return the whole payload as text, or what it is where it isn't any."""
+def bytes_text(codec: str | None, raw: bytes) -> str:
+    """Return a whole payload, or a result, as text, or what it is where it isn't any."""
     try:
-        return job.raw.decode("utf-8")
+        return raw.decode("utf-8")
     except UnicodeDecodeError:
-        return f"({job.codec}, {len(job.raw)} bytes, base64) {base64.b64encode(job.raw).decode('ascii')}"
+        return f"({codec}, {len(raw)} bytes, base64) {base64.b64encode(raw).decode('ascii')}"
 
 
 def payload_preview(job: Job) -> str:

@@ -20,7 +20,15 @@ class Door:
         self.schema = schema
         self._names = {
             name: sql.Identifier(schema, name)
-            for name in ("jobs", "dead_jobs", "schema_version", "readable_jobs", "claim_tokens")
+            for name in (
+                "jobs",
+                "dead_jobs",
+                "schema_version",
+                "readable_jobs",
+                "claim_tokens",
+                "results",
+                "readable_results",
+            )
         }
         self._names["schema"] = sql.Identifier(schema)
 

@@ -19,6 +19,8 @@ ALL = [
     "alkstore_jobs",
     "alkstore_notifications",
     "alkstore_readable_jobs",
+    "alkstore_readable_results",
+    "alkstore_results",
     "alkstore_schema_version",
 ]
 

@@ -324,6 +324,27 @@ def test_whatever_python_spells_is_taken_where_the_front_takes_it(store: Store, 
     run()
 
 
+def _enqueue_as_1_0(path: Path, count: int) -> list[int]:
+    """Write jobs as the code of that schema did, the first of them dead."""
+    columns = (
+        "queue, priority, run_at, max_attempts, created_at, visibility_timeout, backoff_base, backoff_cap, codec, "
+        "headers, payload"
+    )
+    with back_door(path) as connection:
+        for number in range(count):
+            connection.execute(
+                f"INSERT INTO alkstore_jobs ({columns}, phase) VALUES ('q', 0, 1, 5, 1, 60000000, 5, 3600, 'json', '{{}}', "
+                "CAST(? AS BLOB), 0)",
+                (str(number),),
+            )
+        connection.execute(
+            f"INSERT INTO alkstore_dead_jobs ({columns}, id, attempts, died_at, last_error) "
+            f"SELECT {columns}, id, 1, 2, 'no' FROM alkstore_jobs WHERE id = 1"
+        )
+        connection.execute("DELETE FROM alkstore_jobs WHERE id = 1")
+    return list(range(1, count + 1))
+
+
 def test_a_schema_1_0_is_upgraded_with_its_jobs(
     open_store: Opener, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -332,8 +353,7 @@ def test_a_schema_1_0_is_upgraded_with_its_jobs(
         older.setattr("alkstore_sqlite.schema.MIGRATIONS", (Migration("001_jobs.sql", (1, 0)),))
         with open_store() as store:
             assert (1, 0) == store.health().schema_version
-            ids = store.queue("q").enqueue_many(range(20))
-            store.queue("q").claim_batch("w", 5)[0].fail("no")
+            ids = _enqueue_as_1_0(path, 20)
     with pytest.raises(sqlite3.OperationalError, match="no such table"):
         face(path, queue="q", payload="1")
     with open_store() as store:
