@@ -120,7 +120,10 @@ def _line(job: Job) -> list[str | Text]:
 @click.argument("job_id", type=int, metavar="ID")
 @common
 def show(place: Place, out: Output, job_id: int) -> Answer:
-    """Show all there is to know of a job, or its result where it is gone."""
+    """Show all there is to know of a job.
+
+    Of one that is gone, its result, if that is kept.
+    """
     with place.open() as store:
         job = store.get_job(job_id)
         result = store.result(job_id) if job is None and store.capabilities.results else None

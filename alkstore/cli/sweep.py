@@ -16,7 +16,8 @@ from alkstore.cli.queues import complain_of, named_or_all
 def sweep(place: Place, out: Output, queues: tuple[str, ...]) -> Result:
     """Bury expired jobs, delete outlived dead ones.
 
-    Of the queues named, or of all. Claims don't depend on it: an expired job is never handed out.
+    And results past their time; of the queues named, or of all. Claims don't depend on it: an expired job is never
+    handed out.
     """
     with place.open() as store:
         chosen, complaints = named_or_all(store, queues)

@@ -142,6 +142,32 @@ def test_a_transaction_open_at_the_fork_stays_the_parents(open_store: OpenStore,
 
 
 @forks
+@clause("S-4", "Z-17", needs=("processes", "notify"))
+def test_a_child_waits_for_results_while_its_parent_does(open_store: OpenStore, queue_name: str) -> None:
+    """Through the inherited store, forked while a thread of the parent waited; each acks what the other waits for."""
+    queue = open_store().queue(queue_name)
+    ours, theirs = queue.enqueue_many(["parent's", "child's"], keep_result=3600)
+    handles = {handle.id: handle for handle in queue.claim_batch("worker", 2)}
+
+    def act() -> None:
+        assert handles[ours].ack(result="from the child")
+        result = queue.wait_result(theirs, WAIT, poll_interval=1_000)
+        assert result is not None
+        assert "from the parent" == result.value
+
+    with ThreadPoolExecutor(1) as pool:
+        waits = pool.submit(queue.wait_result, ours, WAIT, poll_interval=1_000)
+        with pytest.raises(TimeoutError):
+            waits.result(0.2)
+        child = _in_child(act)
+        result = waits.result(WAIT)
+        assert result is not None
+        assert "from the child" == result.value
+        assert handles[theirs].ack(result="from the parent")
+        assert [0] == _statuses([child])
+
+
+@forks
 @clause("S-4", "Z-3", needs="processes")
 def test_a_child_that_leaves_its_parents_block_leaves_the_job_alone(open_store: OpenStore, queue_name: str) -> None:
     """A child that exits inside ``with handle:``, by an exception or well, neither retries nor acks what the parent works on."""

@@ -33,13 +33,15 @@ def test_what_is_not_given_is_as_in_the_library(store: alkstore.Store, cli: Cli)
 
 def test_every_option_is_stamped(store: alkstore.Store, cli: Cli) -> None:
     options = (
-        "--priority -3 --expires 1d --max-attempts 1 --visibility-timeout 1.5m --retention 0 --header a=b=c --header d="
+        "--priority -3 --expires 1d --max-attempts 1 --visibility-timeout 1.5m --retention 0 --header a=b=c --header d= "
+        "--keep-result 1h"
     )
     number = int(cli.done("enqueue", "q", "1", *options.split(), "--run-at", "2030-01-31T09:00:00+01:00"))
     job = store.get_job(number)
     assert job is not None
     assert (-3, 1, timedelta(seconds=90)) == (job.priority, job.max_attempts, job.visibility_timeout)
     assert {"a": "b=c", "d": ""} == job.headers
+    assert timedelta(hours=1) == job.keep_result
     assert datetime(2030, 1, 31, 8, tzinfo=UTC) == job.run_at
     assert job.expires_at is not None
     assert timedelta(days=1) == job.expires_at - job.created_at

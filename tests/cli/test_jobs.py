@@ -165,6 +165,7 @@ def test_a_job_is_found_in_whatever_queue(store: alkstore.Store, cli: Cli) -> No
         "claim_expires_at": found.claim_expires_at.isoformat(),
         "last_error": None,
         "died_at": None,
+        "keep_result": None,
     } == {key: value for key, value in job.items() if key not in {"created_at", "run_at", "expires_at"}}
     text = cli.done("jobs", "show", str(number))
     assert 'payload             {"to":"ada","n":1180591620717411303424}\n' in text
@@ -196,6 +197,40 @@ def test_a_payload_says_what_it_is(
     assert {"codec": codec, key: value} == {name: job[name] for name in job if name.startswith(("codec", "payload"))}
     cli.done("jobs", "show", str(number))
     cli.done("jobs", "list")
+
+
+def test_of_a_job_that_is_gone_its_result_is_shown(store: alkstore.Store, cli: Cli) -> None:
+    """What it was acked with, or that it was cancelled; while it is there, how long it will be kept."""
+    queue = store.queue("q")
+    number = queue.enqueue("work", keep_result=90)
+    assert 90.0 == cli.json("jobs", "show", str(number))["keep_result"]
+    assert "keeps result        1m 30s\n" in cli.done("jobs", "show", str(number))
+    handle = queue.claim_one("worker-1")
+    assert handle is not None
+    assert handle.ack(result={"text": "\x1b]0;title\x07"})
+    result = store.result(number)
+    assert result is not None
+    assert result.expires_at is not None
+    assert {
+        "id": number,
+        "queue": "q",
+        "state": None,
+        "outcome": "succeeded",
+        "codec": "json",
+        "result": {"text": "\x1b]0;title\x07"},
+        "attempts": 1,
+        "worker_id": "worker-1",
+        "finished_at": result.finished_at.isoformat(),
+        "kept_until": result.expires_at.isoformat(),
+    } == cli.json("jobs", "show", str(number))
+    text = cli.done("jobs", "show", str(number))
+    assert "outcome             succeeded\n" in text
+    assert "\x1b" not in text
+    cancelled = queue.enqueue("work", keep_result=90)
+    cli.done("jobs", "cancel", str(cancelled))
+    shown = cli.json("jobs", "show", str(cancelled))
+    assert ("cancelled", None, False) == (shown["outcome"], shown["codec"], "result" in shown)
+    assert "result              -\n" in cli.done("jobs", "show", str(cancelled))
 
 
 @pytest.mark.parametrize("command", ["show", "cancel", "retry"])

@@ -29,7 +29,7 @@ from alkstore import (
 from alkstore.store import Store
 from tests.postgres.conftest import Opener
 from tests.postgres.door import Door, in_transaction
-from tests.support.joining import work_through
+from tests.support.joining import results_through, work_through
 from tests.support.postgres_server import PostgresServer, private_server
 from tests.support.tcp_proxy import Fate, TcpProxy
 from tests.support.waiting import wait_until
@@ -199,6 +199,7 @@ def test_factories_and_adapters_of_the_connection_do_not_matter(
     assert [] == store.queues()
     assert (row_factory, cursor_factory) == (connection.row_factory, connection.cursor_factory)
     assert prepare_threshold == connection.prepare_threshold
+    assert results_through(store, connect()) == results_through(store, connection)
 
 
 def test_the_session_is_left_as_it_is(store: Store, connect: Callable[..., psycopg.Connection[Any]]) -> None:

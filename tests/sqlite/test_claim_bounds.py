@@ -183,6 +183,7 @@ def test_setting_back_is_bounded_and_ends(path: Path) -> None:
         (sql.CLAIM_PICK, "alkstore_jobs_ready (queue=?)"),
         (sql.SWEEP_EXPIRED, "alkstore_jobs_expiry (queue=? AND expires_at<?)"),
         (sql.SWEEP_RETIRED, "alkstore_dead_jobs_purge (queue=? AND purge_at<?)"),
+        (sql.RESULTS_OVER, "alkstore_results_expiry (queue=? AND expires_at<?)"),
     ],
 )
 @pytest.mark.parametrize("analyzed", [False, True])

@@ -16,7 +16,7 @@ import pytest
 import alkstore
 from alkstore import EngineBusyError, NotSupportedError, StorageFullError, TransactionError, ValidationError
 from tests.sqlite.support import Program, back_door, is_sound, look, pool_of, url_of
-from tests.support.joining import work_through
+from tests.support.joining import results_through, work_through
 from tests.support.waiting import wait_until
 
 WAIT = 60.0
@@ -249,6 +249,7 @@ def test_factories_and_classes_of_the_connection_do_not_matter(
     assert text_factory is connection.text_factory
     assert row_factory is connection.row_factory
     assert "" == connection.isolation_level
+    assert results_through(store, connect()) == results_through(store, connection)
 
 
 @pytest.mark.parametrize("kind", ["INTEGER", "TEXT", "BLOB"])

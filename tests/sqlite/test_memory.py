@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -127,3 +128,18 @@ def test_a_store_that_nobody_else_hears_has_no_thread_to_ring_on() -> None:
 
 def doorbells(before: set[threading.Thread]) -> list[threading.Thread]:
     return [each for each in threading.enumerate() if each.name == "alkstore-doorbell" and each not in before]
+
+
+def test_a_result_is_waited_for_in_memory_too(memory: alkstore.Store) -> None:
+    """Woken by the ack alone, as nobody else can commit (Z-17)."""
+    queue = memory.queue("q")
+    with ThreadPoolExecutor(1) as pool:
+        for number in range(50):
+            job_id = queue.enqueue(number, keep_result=60)
+            waits = pool.submit(queue.wait_result, job_id, 60, poll_interval=1_000)
+            handle = queue.claim_one("w")
+            assert handle is not None
+            assert handle.ack(result=number)
+            result = waits.result(60)
+            assert result is not None
+            assert number == result.value

@@ -31,3 +31,21 @@ def work_through(store: alkstore.Store, connection: Connection) -> list[object]:
     assert 1 == queue.purge("dead")
     connection.commit()
     return found
+
+
+def results_through(store: alkstore.Store, connection: Connection) -> list[object]:
+    """Keep results, and return what is read of them, but for ids and instants."""
+    queue = store.join(connection).queue("résults")
+    acked, cancelled, failed, alive = queue.enqueue_many(range(4), keep_result=60)
+    for handle in queue.claim_batch("wörker", 3):
+        done = {acked: lambda: handle.ack(result={"é": "\u0000"}), failed: lambda: handle.fail("Ende ß")}  # noqa: B023
+        assert done.get(handle.id, lambda: queue.cancel(cancelled))()
+    found = [
+        None
+        if each is None
+        else (each.queue, each.outcome, each.codec, each.raw, each.value, each.worker_id, each.error)
+        for each in map(queue.result, (acked, cancelled, failed, alive))
+    ]
+    assert 2 == queue.purge("dead") + queue.purge("pending")
+    connection.commit()
+    return list[object](found)
