@@ -26,6 +26,8 @@ from alkstore.errors import (
     NotSupportedError,
     OutcomeUnknownError,
     PayloadError,
+    ResultError,
+    ResultTimeoutError,
     SchemaError,
     StorageFullError,
     StoreClosedError,
@@ -39,6 +41,7 @@ from alkstore.options import Backoff, QueueOptions
 from alkstore.protocols import Consumer, JobHandle, Listener, Queue, Store, Transaction
 from alkstore.records import Health, Job, Notification, Outcome, QueueStats, Result, State
 from alkstore.store import open, open_from  # noqa: A004 - alkstore.open is the name that the contract gives it
+from alkstore.tasks import Task, TaskJob, Tasks
 from alkstore.worker import Fail, Retry, RunningJob, Unhandled, Worker
 
 __all__ = [
@@ -67,6 +70,8 @@ __all__ = [
     "QueueOptions",
     "QueueStats",
     "Result",
+    "ResultError",
+    "ResultTimeoutError",
     "Retry",
     "RunningJob",
     "SchemaError",
@@ -75,6 +80,9 @@ __all__ = [
     "Store",
     "StoreClosedError",
     "StoreCorruptError",
+    "Task",
+    "TaskJob",
+    "Tasks",
     "Transaction",
     "TransactionError",
     "Unhandled",

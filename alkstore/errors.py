@@ -11,6 +11,8 @@
     ├── SchemaError                         absent, older or newer schema: run the command it names
     ├── TransactionError                    wrong place: a transaction is open here, is over, or was aborted
     ├── ClaimLostError                      the job is somebody else's by now: drop the work, it was rolled back
+    ├── ResultError                         a task has come to no result: its job failed, was cancelled, or is gone
+    │   └── ResultTimeoutError (also TimeoutError)  it hasn't yet: ask again
     └── EngineError                         the database did not do it
         ├── EngineUnavailableError          not reached, and nothing happened: safe to try again
         ├── OutcomeUnknownError             cut after it was sent: it happened whole, or not at all
@@ -69,6 +71,14 @@ class TransactionError(AlkstoreError):
 
 class ClaimLostError(AlkstoreError):
     """The claim was not the job's current one any more, so its effects were rolled back (J-10, Z-3)."""
+
+
+class ResultError(AlkstoreError):
+    """A task has come to no result: its job is dead, was cancelled, or has left nothing."""
+
+
+class ResultTimeoutError(ResultError, TimeoutError):
+    """A task has not come to a result in the time that was given; its job goes on."""
 
 
 class EngineError(AlkstoreError):

@@ -10,7 +10,7 @@ import logging
 import os
 import threading
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, Unpack
@@ -198,6 +198,7 @@ class Root(Frame):
         # With the savepoint that they are undone with; ``None`` is itself, which would make a circle.
         self._settled: list[tuple[str, int, Frame | None]] = []
         self._rings: list[tuple[str | None, int, Frame | None]] = []
+        self._afterwards: list[Callable[[], None]] = []
         self._savepoints = 0
         self._thread = 0
         self._process = 0
@@ -266,6 +267,13 @@ class Root(Frame):
                 rings.add(queue, count)
         self._rings.clear()
         return rings
+
+    def after_commit(self, callback: Callable[[], None]) -> None:
+        """Have it called once what is done here is committed and this thread is free for other work; never if it isn't.
+
+        A savepoint that is rolled back meanwhile changes nothing of it.
+        """
+        self._afterwards.append(callback)
 
     def home_of(self, claim: Claim, frame: Frame) -> Home:  # noqa: ARG002 - a joined connection's asks for it
         """Return where a claim belongs that was made in it, or in the savepoint given."""

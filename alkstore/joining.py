@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, ClassVar, Literal, Self, TypeAlias
@@ -145,6 +145,13 @@ class Joined(Root):
             ring()
         elif not self._adapted.on_commit(ring) and self._wake == "notify" and queue is not None:
             self._look().ring(queue, count)
+
+    def after_commit(self, callback: Callable[[], None]) -> None:
+        """Have it called after the commit, if the framework tells of that; at once where nothing is left to commit."""
+        if self.keeps:
+            self._adapted.on_commit(callback)
+        else:
+            callback()
 
     @contextmanager
     def all_or_none(self) -> Generator[Frame]:

@@ -68,6 +68,8 @@ class Transaction(Root):
             self.open_frames.clear()
             if self.of_this_thread:
                 self._store.set_open_transaction(self._before)  # a joined connection, say, with nothing open until now
+        for callback in self._afterwards:  # it is committed: nothing else comes here
+            callback()
 
     def _ring(self) -> None:
         rings = self.take_rings()

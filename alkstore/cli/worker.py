@@ -17,6 +17,7 @@ from alkstore.cli.output import Output
 from alkstore.cli.place import Place
 from alkstore.shell import printable
 from alkstore.store import Store
+from alkstore.tasks import Tasks
 from alkstore.worker import Handler, Worker
 
 
@@ -33,8 +34,8 @@ from alkstore.worker import Handler, Worker
 def worker(place: Place, out: Output, handlers: str, until_idle: bool, verbose: bool, **options: Any) -> Result:
     """Run an application's handlers.
 
-    MODULE:NAME is a mapping of queues to handlers, or a function that is given the store and returns one. The module is
-    looked for in this folder first.
+    MODULE:NAME is a mapping of queues to handlers, a Tasks, or a function that is given the store and returns one of the two.
+    The module is looked for in this folder first.
     """
     _log_to_stderr(verbose=verbose)
     found = _load(handlers)
@@ -64,15 +65,21 @@ def _load(reference: str) -> object:
             found = getattr(found, part)
         except AttributeError as exc:
             raise click.UsageError(f"{module!r} has no {name!r}") from exc
-    if isinstance(found, Mapping) or callable(found):
+    if isinstance(found, Mapping | Tasks) or callable(found):
         return cast(object, found)
-    raise click.UsageError(f"{reference} must be a mapping of queues to handlers, or a function that returns one")
+    raise click.UsageError(
+        f"{reference} must be a mapping of queues to handlers, a Tasks, or a function that returns one"
+    )
 
 
 def _routes(found: object, store: Store, reference: str) -> Mapping[str, Handler]:
     given: object = found(store) if callable(found) else found
+    if isinstance(given, Tasks):
+        return given.handlers()
     if not isinstance(given, Mapping):
-        raise click.UsageError(f"{reference} must give a mapping of queues to handlers, not {type(given).__name__}")
+        raise click.UsageError(
+            f"{reference} must give a mapping of queues to handlers or a Tasks, not {type(given).__name__}"
+        )
     return cast("Mapping[str, Handler]", given)
 
 

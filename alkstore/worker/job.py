@@ -14,6 +14,7 @@ from alkstore.handle import JobHandle
 from alkstore.records import ClaimRef, Job, JobRow
 
 if TYPE_CHECKING:
+    from alkstore.store import Store
     from alkstore.transaction import Transaction
 
 
@@ -96,6 +97,11 @@ class RunningJob:
     def handle(self) -> JobHandle:
         """The claim itself, for ``tx.bind(job.handle)``. A job that is settled with it is left alone afterwards."""
         return self._handle
+
+    @property
+    def store(self) -> Store:
+        """The worker's store; in a process of the worker's one of its own, on the same place, opened when first asked for."""
+        return self._handle.store
 
     # --- what becomes of it --------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from secrets import token_hex
 from types import FrameType
-from typing import Any, Final, TypeAlias, TypeVar, cast
+from typing import Any, Final, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
 from alkstore.clock import SECOND, Duration, duration
 from alkstore.errors import PayloadError, StoreClosedError, ValidationError
@@ -45,6 +45,16 @@ Handler: TypeAlias = Callable[[RunningJob], object]
 What it returns is the job's result, if the job keeps one."""
 
 H = TypeVar("H", bound=Handler)
+
+
+@runtime_checkable
+class Timed(Protocol):
+    """A handler that has a timeout for each job: one that does the work of several."""
+
+    def timeout_of(self, job: RunningJob) -> float | None:
+        """Return how many seconds it may run for this job; ``None``: as long as for the queue. Raises nothing."""
+        ...
+
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 _LAST_WORDS: Final = 10.0
@@ -73,6 +83,12 @@ class Summary:
 class _Route:
     handler: Handler
     timeout: float | None
+    timed: Timed | None
+
+    def limit(self, job: RunningJob) -> float | None:
+        """Return how long the handler may run for this job, in seconds; ``None`` for ever."""
+        own = None if self.timed is None else self.timed.timeout_of(job)
+        return self.timeout if own is None else own
 
 
 class Worker:
@@ -148,7 +164,7 @@ class Worker:
         if name in self._routes:
             raise ValidationError(f"queue {name!r} has a handler already")
         limit = self._timeout if timeout is None else duration(timeout, "timeout", positive=True) / SECOND
-        self._routes[name] = _Route(handler, limit)
+        self._routes[name] = _Route(handler, limit, handler if isinstance(handler, Timed) else None)
 
     def handler(self, queue: str, *, timeout: Duration | None = None) -> Callable[[H], H]:
         """Return a decorator that does what ``add`` does."""
@@ -328,8 +344,9 @@ class _Run:
         while (job := self._board.take()) is not None:
             route = self._routes[job.queue]
             begun = time.monotonic()
-            if route.timeout is not None:
-                self._watch(job, route.timeout)
+            limit = route.limit(job)
+            if limit is not None:
+                self._watch(job, limit)
             completion = self._handle(job, route.handler)
             self._heartbeats.forget(job)
             self._board.ran(time.monotonic() - begun)
