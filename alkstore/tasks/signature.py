@@ -44,6 +44,11 @@ class Parameters:
                 )
         self._signature: Final = Signature(parameters)
 
+    @property
+    def names(self) -> list[str]:
+        """What its parameters are called."""
+        return list(self._signature.parameters)
+
     def bind(self, args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, object]:
         """Return the arguments by name; raise ``ValidationError`` naming the one that doesn't fit."""
         try:
