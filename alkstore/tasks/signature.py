@@ -42,7 +42,8 @@ class Parameters:
                 raise ValidationError(
                     f"task {task!r} must not have a parameter {RESERVED!r}: that is the transaction of its enqueue"
                 )
-        self._signature: Final = Signature(parameters)
+        # Without the annotations: they play no part, and would be spelt out in errors.
+        self._signature: Final = Signature([each.replace(annotation=Parameter.empty) for each in parameters])
 
     @property
     def names(self) -> list[str]:

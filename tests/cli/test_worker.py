@@ -34,6 +34,20 @@ def with_store(store):
     return {"inbox": forward, "emails": send}
 
 
+tasks = alkstore.Tasks()
+
+
+@tasks.task(queue="tasks")
+def chain(n):
+    print("task", n, flush=True)
+    if n:
+        chain.enqueue(n - 1)
+
+
+def with_tasks(store):
+    return tasks
+
+
 number = 7
 
 
@@ -70,6 +84,15 @@ def test_a_function_is_given_the_store(cli: Cli, store: Store) -> None:
     assert 0 == running.returncode
     assert "to ada\n2 succeeded, 0 retried, 0 died, 0 released, 0 lost\n" == told.decode()
     assert [] == store.queues()
+
+
+@pytest.mark.parametrize("name", ["tasks", "with_tasks"])
+def test_tasks_are_run_and_enqueue_others_in_the_store_of_the_command(cli: Cli, store: Store, name: str) -> None:
+    store.queue("tasks").enqueue({"task": "shop_jobs.chain", "args": {"n": 2}})
+    with cli.start("worker", f"shop_jobs:{name}", "--until-idle") as running:
+        told, complaint = running.communicate(timeout=WAIT)
+    assert 0 == running.returncode, complaint
+    assert "task 2\ntask 1\ntask 0\n3 succeeded, 0 retried, 0 died, 0 released, 0 lost\n" == told.decode()
 
 
 def test_its_log_obeys_nothing_of_the_data(cli: Cli, store: Store) -> None:
