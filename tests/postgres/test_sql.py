@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from typing import LiteralString
 
 import psycopg
@@ -48,6 +49,25 @@ def test_rows_come_in_the_order_of_the_record(store: Store, door: Door) -> None:
     assert tuple(column.name for column in described) == ("now", "due", "lapsed", *COLUMNS)
     described = door.connection.execute(statements[sql.STATS], values).description or []
     assert tuple(column.name for column in described) == StatsRow._fields
+
+
+def test_the_readable_view_of_results_shows_times_and_values(store: Store, door: Door) -> None:
+    queue = store.queue("q")
+    done, cancelled = queue.enqueue_many([1, 2], keep_result=1.5)
+    assert [(timedelta(seconds=1.5),)] * 2 == door.ask("SELECT keep_result FROM {readable_jobs}")
+    handle = queue.claim_one("w")
+    assert handle is not None
+    assert handle.ack(result={"a": "ä"})
+    assert queue.cancel(cancelled)
+    result = store.result(done)
+    assert result is not None
+    assert [(done, "succeeded", 1, "w", '{"a":"ä"}', 10, result.finished_at, result.expires_at)] == door.ask(
+        "SELECT id, outcome, attempts, worker_id, result, result_bytes, finished_at, expires_at FROM {readable_results} "
+        "WHERE outcome = 'succeeded'"
+    )
+    assert [(cancelled, 0, None, None)] == door.ask(
+        "SELECT id, attempts, worker_id, result FROM {readable_results} WHERE outcome = 'cancelled'"
+    )
 
 
 def test_people_read_the_view(store: Store, door: Door) -> None:

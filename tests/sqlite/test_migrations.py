@@ -131,3 +131,28 @@ def test_the_readable_view_shows_times_and_payloads(path: Path, store: alkstore.
     assert record.claim_expires_at.isoformat(" ", "microseconds") == rows[0][4]
     assert rows[2][5] is not None
     assert [("00:01:00.000000", 10), ("00:01:00.000000", 2), ("00:01:00.000000", 6)] == [row[6:] for row in rows]
+
+
+def test_the_readable_view_of_results_shows_times_and_values(path: Path, store: alkstore.Store) -> None:
+    queue = store.queue("q")
+    done, cancelled = queue.enqueue_many([1, 2], keep_result=1.5)
+    handle = queue.claim_one("w")
+    assert handle is not None
+    assert handle.ack(result={"a": "ä"})
+    assert queue.cancel(cancelled)
+    with back_door(path) as connection:
+        rows = connection.execute(
+            "SELECT id, outcome, attempts, worker_id, result, result_bytes, finished_at, expires_at "
+            "FROM alkstore_readable_results ORDER BY id"
+        ).fetchall()
+        with pytest.raises(Exception, match="CHECK constraint failed"):
+            connection.execute("UPDATE alkstore_results SET payload = NULL WHERE outcome = 'succeeded'")
+    assert [(done, "succeeded", 1, "w", '{"a":"ä"}', 10), (cancelled, "cancelled", 0, None, None, None)] == [
+        row[:6] for row in rows
+    ]
+    result = store.result(done)
+    assert result is not None
+    assert result.expires_at is not None
+    assert [result.finished_at.isoformat(" ", "microseconds"), result.expires_at.isoformat(" ", "microseconds")] == [
+        *rows[0][6:]
+    ]
