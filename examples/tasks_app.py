@@ -21,7 +21,7 @@ tasks = alkstore.Tasks()
 def send(to: str, subject: str = "Welcome") -> int:
     """Pretend to send a mail, and return how long it is."""
     text = f"Dear {to}, {subject.lower()}!"
-    print("sending:", text, flush=True)
+    print(f"sending: {text}", flush=True)
     return len(text)
 
 

@@ -14,10 +14,12 @@ from pathlib import Path
 import pytest
 
 import alkstore
-from alkstore import errors
+from alkstore import errors, testing
 from alkstore.capabilities import Capabilities
 from alkstore.engine import Executor
 from alkstore.options import Backoff, JobOptions, QueueFields, QueueOptions
+from alkstore.tasks import TaskFields
+from alkstore.testing import plugin
 from contract_tests.clauses import CLAUSES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -94,6 +96,19 @@ def test_every_job_option_has_a_row() -> None:
 def test_every_argument_of_a_worker_has_a_row() -> None:
     named = set(inspect.signature(alkstore.Worker).parameters) - {"store"}
     assert documented(page("worker.md"), named) == named
+
+
+def test_every_option_of_a_task_has_a_row() -> None:
+    rows = " ".join(re.findall(r"^\| (`[^|]+`) \|", page("tasks.md"), re.MULTILINE))
+    assert set(TaskFields.__annotations__) | {"pass_job"} == set(re.findall(r"`(\w+)`", rows))
+
+
+def test_everything_of_the_test_kit_is_on_its_page() -> None:
+    text = page("testing_your_code.md")
+    assert {name for name in testing.__all__ if f"`{name}" in text} == set(testing.__all__)
+    fixtures = {name for name in vars(plugin) if name.startswith("alkstore_")}
+    assert {"alkstore_store", "alkstore_clock"} <= fixtures
+    assert documented(text, fixtures) == fixtures
 
 
 def test_the_backoff_is_documented_with_its_defaults() -> None:
@@ -273,6 +288,41 @@ def first_example(text: str) -> str:
     found = re.search(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     assert found is not None
     return found[1]
+
+
+def examples(text: str) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+def run_lines(lines: list[str], folder: Path) -> list[str]:
+    told = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert (told.stderr, told.returncode) == ("", 0)
+    return told.stdout.splitlines()
+
+
+def test_the_examples_of_tasks_run(tmp_path: Path) -> None:
+    """All of them in one program, with a worker that ends when it is idle in the place of one that doesn't."""
+    first, second, third = examples(page("tasks.md"))
+    accounts = """
+with store.transaction() as tx:
+    tx.execute("CREATE TABLE accounts (name TEXT)")
+register.enqueue("grace")
+"""
+    worker = "tasks.worker(concurrency=1).run(until_idle=True)"
+    assert "tasks.worker(concurrency=10).run()" in first
+    first, third = (
+        first.replace("tasks.worker(concurrency=10).run()", worker),
+        third.replace("print(job", f"{worker}; print(job"),
+    )
+    told = run_lines([first, second, accounts, worker, third], tmp_path)
+    assert ["to ada@example.org hi", "to ada@example.org hi", "to grace hi", "6"] == told
+
+
+def test_the_examples_of_the_test_kit_run(tmp_path: Path) -> None:
+    first, second, *_ = examples(page("testing_your_code.md"))
+    assert ["reminding ada", "reminding grace", "reminding edsger"] == run_lines([first, second], tmp_path)
 
 
 def test_the_example_in_the_readme_is_short() -> None:
