@@ -202,6 +202,19 @@ def test_arguments_that_do_not_fit_any_more_are_a_failed_attempt_that_says_so(
     assert [] == called
 
 
+def test_a_default_that_is_new_here_stands_before_what_was_stored(store: Store, tasks: Tasks) -> None:
+    """Of arguments that were stored before there was a parameter in front of them."""
+    seen: list[object] = []
+
+    @tasks.task(name="work")
+    def work(first: int = 7, *rest: int, last: int = 8) -> None:
+        seen.append((first, rest, last))
+
+    store.queue("default").enqueue({"task": "work", "args": {"rest": [1, 2]}})
+    assert 1 == run(tasks).succeeded
+    assert [(7, (1, 2), 8)] == seen
+
+
 def test_a_payload_that_cannot_be_decoded_is_a_failed_attempt(store: Store, tasks: Tasks) -> None:
     """Also where the task's timeout is to be looked up in it (Q-CLAIM-7)."""
     tasks.task(timeout=5)(lambda: None)
