@@ -99,7 +99,7 @@ _INTO_DEAD: Final = """
 
 # What is left of jobs that keep it (Z-17): g has the deleted live rows.
 _LEAVE_TOMBSTONES: Final = """
-    INSERT INTO {results} (id, queue, outcome, attempts, enqueued_at, finished_at, expires_at, worker_id)
+    INSERT INTO {job_results} (id, queue, outcome, attempts, enqueued_at, finished_at, expires_at, worker_id)
     SELECT
         g.id, g.queue, 'cancelled', g.attempts, g.created_at, (SELECT now FROM clock),
         (SELECT now FROM clock) + g.keep_result, g.worker_id
@@ -107,7 +107,7 @@ _LEAVE_TOMBSTONES: Final = """
     WHERE g.keep_result IS NOT NULL
     RETURNING id"""
 _KEEP_RESULTS: Final = """
-    INSERT INTO {results} (id, queue, outcome, attempts, enqueued_at, finished_at, expires_at, worker_id, codec, payload)
+    INSERT INTO {job_results} (id, queue, outcome, attempts, enqueued_at, finished_at, expires_at, worker_id, codec, payload)
     SELECT
         g.id, g.queue, 'succeeded', g.attempts, g.created_at, (SELECT now FROM clock),
         (SELECT now FROM clock) + g.keep_result, g.worker_id, %(codec)s::pg_catalog.text, g.result
@@ -626,7 +626,7 @@ FROM pg_catalog.unnest(%(payloads)s::pg_catalog.text[]) AS r(payload)
 # queues is to find it.
 QUEUES: Final[LiteralString] = """
 SELECT a.queue
-FROM (SELECT j.queue FROM {jobs} AS j UNION SELECT d.queue FROM {dead_jobs} AS d UNION SELECT r.queue FROM {results} AS r) AS a
+FROM (SELECT j.queue FROM {jobs} AS j UNION SELECT d.queue FROM {dead_jobs} AS d UNION SELECT r.queue FROM {job_results} AS r) AS a
 ORDER BY a.queue COLLATE pg_catalog."C"
 """
 
@@ -800,7 +800,7 @@ RESULT: Final[LiteralString] = """
 SELECT
     r.id, r.queue, r.outcome, r.codec, r.payload, r.attempts, r.finished_at, r.expires_at, r.worker_id,
     NULL::pg_catalog.text AS error, NULL::bigint AS keep_result
-FROM {results} AS r
+FROM {job_results} AS r
 WHERE r.id = %(id)s::bigint AND (%(queue)s::pg_catalog.text IS NULL OR r.queue = %(queue)s::pg_catalog.text)
   AND r.expires_at > (SELECT {now})
 UNION ALL
@@ -816,11 +816,11 @@ WHERE d.id = %(id)s::bigint AND (%(queue)s::pg_catalog.text IS NULL OR d.queue =
 # Deletes results past their time. Skips locked rows.
 PRUNE_RESULTS: Final[LiteralString] = """
 WITH picked AS MATERIALIZED (
-    SELECT r.id FROM {results} AS r
+    SELECT r.id FROM {job_results} AS r
     WHERE r.queue = %(queue)s::pg_catalog.text AND r.expires_at <= (SELECT {now})
     ORDER BY r.expires_at LIMIT %(limit)s::bigint FOR UPDATE SKIP LOCKED
 )
-DELETE FROM {results} AS r
+DELETE FROM {job_results} AS r
 WHERE r.id = ANY (ARRAY(SELECT p.id FROM picked AS p))
 RETURNING r.id
 """
@@ -900,7 +900,7 @@ class Statements:
         fragments: dict[str, sql.Composable] = {
             "jobs": name("jobs"),
             "dead_jobs": name("dead_jobs"),
-            "results": name("results"),
+            "job_results": name("job_results"),
             "schema_version": name("schema_version"),
             # The name as a text: nextval() takes what the parser makes of it.
             "claim_tokens": _verbatim(sql.Literal(sql.Identifier(schema, "claim_tokens").as_string())),
@@ -917,8 +917,8 @@ class Statements:
             jobs=fragments["jobs"], claim_tokens=fragments["claim_tokens"], live=fragments["live"]
         )
         fragments["into_dead"] = sql.SQL(_INTO_DEAD).format(dead_jobs=fragments["dead_jobs"])
-        fragments["leave_tombstones"] = sql.SQL(_LEAVE_TOMBSTONES).format(results=fragments["results"])
-        fragments["keep_results"] = sql.SQL(_KEEP_RESULTS).format(results=fragments["results"])
+        fragments["leave_tombstones"] = sql.SQL(_LEAVE_TOMBSTONES).format(job_results=fragments["job_results"])
+        fragments["keep_results"] = sql.SQL(_KEEP_RESULTS).format(job_results=fragments["job_results"])
         self._fragments = fragments
         self.channels: Final = Channels(schema)
         """The schema's channels, as the server calls them."""

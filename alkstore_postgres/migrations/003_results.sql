@@ -8,8 +8,9 @@ ALTER TABLE jobs ADD COLUMN keep_result bigint;
 ALTER TABLE jobs ADD CONSTRAINT jobs_keep_result_is_over_0 CHECK (keep_result > 0) NOT VALID;
 ALTER TABLE dead_jobs ADD COLUMN keep_result bigint;
 
--- Under the id that the job had. One that is dead has no row here: the dead table says so.
-CREATE TABLE results (
+-- Under the id that the job had. One that is dead has no row here: the dead table says so. Not called just results: an
+-- application may well have put a table of that name into the schema by now, and the upgrade would fail for it.
+CREATE TABLE job_results (
     id          bigint PRIMARY KEY,
     enqueued_at bigint NOT NULL,
     finished_at bigint NOT NULL,
@@ -20,7 +21,7 @@ CREATE TABLE results (
     worker_id   text COLLATE "C",
     codec       text COLLATE "C",
     payload     bytea,
-    CONSTRAINT results_outcome_has_its_payload
+    CONSTRAINT job_results_outcome_has_its_payload
         CHECK ((outcome = 'succeeded') = (payload IS NOT NULL) AND (payload IS NULL) = (codec IS NULL))
 ) WITH (
     autovacuum_vacuum_scale_factor = 0.05,
@@ -29,7 +30,7 @@ CREATE TABLE results (
 );
 
 -- What a sweep deletes.
-CREATE INDEX results_expiry ON results (queue, expires_at);
+CREATE INDEX job_results_expiry ON job_results (queue, expires_at);
 
 CREATE OR REPLACE VIEW readable_jobs AS
 SELECT
@@ -78,7 +79,7 @@ SELECT
     r.codec,
     octet_length(r.payload) AS result_bytes,
     readable_payload(r.payload) AS result
-FROM results AS r;
+FROM job_results AS r;
 
-COMMENT ON TABLE results IS 'What jobs came to that keep it; written by alkstore only. People read readable_results.';
+COMMENT ON TABLE job_results IS 'What jobs came to that keep it; written by alkstore only. People read readable_results.';
 COMMENT ON VIEW readable_results IS 'Every result that is kept, or not yet swept, as people read it.';
