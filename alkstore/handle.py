@@ -22,6 +22,7 @@ from alkstore.texts import EXHAUSTED, FAILED, error_text
 
 if TYPE_CHECKING:
     from alkstore.frames import Frame
+    from alkstore.store import Store
     from alkstore.transaction import Transaction
 
 _LOG: Final = logging.getLogger("alkstore")
@@ -101,6 +102,11 @@ class JobHandle(protocols.JobHandle):
         return self._claim.ref if self._claim.queue == queue else None
 
     # --- what it is ----------------------------------------------------------------------------------------------
+
+    @property
+    def store(self) -> Store:
+        """The store that it belongs to."""
+        return self._home.store
 
     @property
     def id(self) -> int:
