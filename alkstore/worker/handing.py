@@ -111,6 +111,7 @@ class Surroundings(NamedTuple):
 
 
 _arrived: Surroundings | None = None
+_main_is_here = False
 
 
 def settle_in(surroundings: Surroundings) -> None:
@@ -123,7 +124,8 @@ def settle_in(surroundings: Surroundings) -> None:
 
 def import_main() -> None:
     """Import the worker's program under another name than ``__main__``, so that what it guards isn't run, and once."""
-    if _arrived is None or _MAIN_HERE in sys.modules:
+    global _main_is_here  # noqa: PLW0603 - a process has one
+    if _arrived is None or _main_is_here:
         return
     module = types.ModuleType(_MAIN_HERE)
     with guard.importing():
@@ -132,6 +134,7 @@ def import_main() -> None:
         elif _arrived.main_path is not None:
             module.__dict__.update(runpy.run_path(_arrived.main_path, run_name=_MAIN_HERE))
     sys.modules[_MAIN] = sys.modules[_MAIN_HERE] = module
+    _main_is_here = True
 
 
 # --- handlers --------------------------------------------------------------------------------------------------------
