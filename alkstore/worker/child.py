@@ -31,7 +31,7 @@ from alkstore.records import Job
 from alkstore.session import Session
 from alkstore.store import Store
 from alkstore.texts import error_text
-from alkstore.worker import handing
+from alkstore.worker import handing, messages
 from alkstore.worker.control import Fail, Retry, Unhandled
 from alkstore.worker.hands import Handler
 from alkstore.worker.job import RunningJob
@@ -108,7 +108,7 @@ class _Handle(JobHandle):
 
     __slots__ = ("_codecs", "_say")
 
-    def __init__(self, home: _Home, claim: Claim, say: handing.Say) -> None:
+    def __init__(self, home: _Home, claim: Claim, say: messages.Say) -> None:
         super().__init__(home, claim)
         self._codecs = home.codecs
         self._say = say
@@ -126,18 +126,18 @@ class _Handle(JobHandle):
 
     def begin_inside(self) -> Transaction:
         """Tell first: the worker must not take a row that can't be extended for one that is lost."""
-        self._say(handing.Inside(self.token, inside=True))
+        self._say(messages.Inside(self.token, inside=True))
         try:
             return super().begin_inside()
         except BaseException:
-            self._say(handing.Inside(self.token, inside=False))
+            self._say(messages.Inside(self.token, inside=False))
             raise
 
     def leave_inside(self) -> None:
         """Tell that it is over; or that it is all over, and nothing to be extended any more."""
         super().leave_inside()
         settled = _is_settled(self.claim)
-        self._say(handing.Settled(self.token) if settled else handing.Inside(self.token, inside=False))
+        self._say(messages.Settled(self.token) if settled else messages.Inside(self.token, inside=False))
 
 
 def _is_settled(claim: Claim) -> bool:
@@ -156,18 +156,18 @@ class _Child:
         self._stopping = threading.Event()
         self._lock = threading.Lock()
         self._job: RunningJob | None = None
-        self._latest: handing.News | None = None
+        self._latest: messages.News | None = None
         self._pid = os.getpid()
 
     # --- what the worker says ------------------------------------------------------------------------------------
 
     def listen(self, news: int) -> None:
         """Heed what comes, until the worker is gone; and then go, too."""
-        while data := os.read(news, handing.NEWS_BYTES):
-            self._hear(handing.News.decode(data))
+        while data := os.read(news, messages.NEWS_BYTES):
+            self._hear(messages.News.decode(data))
         os.killpg(0, signal.SIGKILL)
 
-    def _hear(self, news: handing.News) -> None:
+    def _hear(self, news: messages.News) -> None:
         if news.stopping:
             self._stopping.set()
         with self._lock:
@@ -186,9 +186,9 @@ class _Child:
 
     # --- what it says --------------------------------------------------------------------------------------------
 
-    def say(self, message: handing.Said) -> None:
+    def say(self, message: messages.Said) -> None:
         """Say it, from any thread."""
-        data = handing.encode(message)
+        data = messages.encode(message)
         with self._sending, contextlib.suppress(OSError):  # the worker is gone: so will be this
             self._connection.send_bytes(data)
 
@@ -196,26 +196,26 @@ class _Child:
 
     def work(self) -> None:
         """Find the handlers, and run them on what comes, until there is no more."""
-        brief: handing.Brief = handing.decode(self._connection.recv_bytes())
+        brief: messages.Brief = messages.decode(self._connection.recv_bytes())
         try:
             handing.settle_in(brief.surroundings)
             handlers = {queue: handing.find_handler(data) for queue, data in brief.handlers.items()}
             home = _Home(brief.recipe)
         except BaseException as exc:  # noqa: BLE001 - whatever an import raises, sys.exit() included, is the worker's to report
-            self.say(handing.Failed(_text(exc), _trace(exc)))
+            self.say(messages.Failed(_text(exc), _trace(exc)))
             return
-        self.say(handing.Ready())
+        self.say(messages.Ready())
         while (errand := self._next()) is not None:
             self._run(errand, handlers[errand.row.queue], home)
         home.close()
 
-    def _next(self) -> handing.Errand | None:
+    def _next(self) -> messages.Errand | None:
         try:
-            return handing.decode(self._connection.recv_bytes())
+            return messages.decode(self._connection.recv_bytes())
         except (EOFError, OSError):
             return None
 
-    def _run(self, errand: handing.Errand, handler: Handler, home: _Home) -> None:
+    def _run(self, errand: messages.Errand, handler: Handler, home: _Home) -> None:
         row = errand.row
         token = row.token
         assert token is not None  # noqa: S101 - it was claimed
@@ -226,7 +226,7 @@ class _Child:
         with self._lock:
             self._job = job
             self._heed()
-        self.say(handing.Begun(token))
+        self.say(messages.Begun(token))
         error: BaseException | None = None
         try:
             handler(job)
@@ -240,9 +240,9 @@ class _Child:
         self.say(_outcome(token, error, settled=_is_settled(claim)))
 
 
-def _outcome(token: int, error: BaseException | None, *, settled: bool) -> handing.Outcome:
+def _outcome(token: int, error: BaseException | None, *, settled: bool) -> messages.Outcome:
     if error is None:
-        return handing.Outcome(token, settled)
+        return messages.Outcome(token, settled)
     raised, text, delay = "other", None, None
     try:
         match error:
@@ -257,7 +257,7 @@ def _outcome(token: int, error: BaseException | None, *, settled: bool) -> handi
                 text = _text(error)
     except BaseException as exc:  # noqa: BLE001 - of a class of the application's, which may raise anything
         raised, text = "other", _text(exc)
-    return handing.Outcome(token, settled, raised, text, delay, _trace(error))
+    return messages.Outcome(token, settled, raised, text, delay, _trace(error))
 
 
 def _text(error: BaseException) -> str:

@@ -6,51 +6,35 @@ another takes its place.
 
 A process is a fresh interpreter, never a fork of this one, which has threads. It leads a process group of its own: what is sent to
 the worker's, Ctrl-C in a terminal for one, isn't sent to it, and what its handler has started is killed along with it.
-
-**Pipes.** Three for each. The connection has the jobs one way and what becomes of them the other, used by the runner thread alone.
-The news are small, and written without waiting, by whoever has them. Nothing is written to the third: its end is the worker's.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import random
-import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from functools import partial
-from multiprocessing.connection import Pipe
 from typing import Final, NoReturn
 
 from alkstore.clock import to_timedelta
 from alkstore.store import Store
 from alkstore.texts import FAILED
-from alkstore.worker import handing
+from alkstore.worker import handing, messages
 from alkstore.worker.board import Board
 from alkstore.worker.control import Fail, Retry, Unhandled
 from alkstore.worker.hands import Handler, NoHandError, ReportedError
 from alkstore.worker.job import RunningJob
-from alkstore.worker.signals import STOPPING
+from alkstore.worker.process import Process
 
 _LOG: Final = logging.getLogger("alkstore.worker")
 
-_ENDS: Final = 2.0
-"""Seconds that an idle process has to end, when it is told to."""
 _TRIES: Final = 3
 """Processes that a job may be given to which die before its handler begins."""
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 5.0
 """Seconds between two attempts to start a process, at most."""
-
-# Its path first, then whatever is to be imported. The application's own modules could stand before the library's (-P).
-_PROGRAM: Final = (
-    "import sys, pickle; from multiprocessing.connection import Connection; c = Connection({}); "
-    "sys.path[:] = pickle.loads(c.recv_bytes()); from alkstore.worker.child import main; main(c, {}, {})"
-)
 
 
 class Crew:
@@ -69,9 +53,9 @@ class Crew:
         ``over`` is set when the worker stops: no process is started any more.
         """
         surroundings = handing.Surroundings.here()
-        self.path = handing.encode(surroundings.path)
-        self.brief = handing.encode(
-            handing.Brief(surroundings, handing.refer(handlers, surroundings), handing.recipe_of(store))
+        self.path = messages.encode(surroundings.path)
+        self.brief = messages.encode(
+            messages.Brief(surroundings, handing.refer(handlers, surroundings), handing.recipe_of(store))
         )
         self.board = board
         self.release = release
@@ -80,91 +64,6 @@ class Crew:
         self.first = threading.Lock()
         self.proved = False
         self.failed = False
-
-
-class _Process:
-    """A process, and its pipes. Whoever reaps it keeps others from killing: by then the pid may be another's."""
-
-    def __init__(self) -> None:
-        """Start it; raise ``OSError`` where there is none to be had."""
-        with ExitStack() as theirs, ExitStack() as ours:
-            self._connection, far = Pipe()
-            ours.callback(self._connection.close)
-            theirs.callback(far.close)
-            news, self._news = _pipe(theirs, ours)
-            life, _ = _pipe(theirs, ours)
-            os.set_blocking(self._news, False)
-            pipes = (far.fileno(), news, life)
-            # Blocked until it can heed them: a SIGTERM for all of a service would kill it while it begins.
-            before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
-            theirs.callback(signal.pthread_sigmask, signal.SIG_SETMASK, before)
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", *_flags(), "-c", _PROGRAM.format(*pipes)],
-                stdin=subprocess.DEVNULL,
-                pass_fds=pipes,
-                process_group=0,
-            )
-            self._pipes = ours.pop_all()
-
-    def send(self, data: bytes) -> None:
-        """Send; raise ``OSError`` where it has died."""
-        self._connection.send_bytes(data)
-
-    def receive(self) -> handing.Said:
-        """Wait for what it says; raise ``OSError`` or ``EOFError`` where it has died."""
-        return handing.decode(self._connection.recv_bytes())
-
-    def tell(self, news: handing.News) -> None:
-        """Tell it, without waiting: one that doesn't read is past news."""
-        with suppress(OSError):
-            os.write(self._news, news.encode())
-
-    def kill(self) -> None:
-        """Kill it, and what it has started."""
-        with suppress(OSError):  # all of them have ended
-            os.killpg(self._process.pid, signal.SIGKILL)
-
-    def reap(self) -> str:
-        """Wait for its end, after it was killed or has closed its pipe, and say how it ended."""
-        code = self._process.wait()
-        self._pipes.close()
-        if code >= 0:
-            return f"ended with exit code {code}"
-        try:
-            return f"was ended by {signal.Signals(-code).name}"
-        except ValueError:
-            return f"was ended by signal {-code}"
-
-    def end(self) -> None:
-        """Have it end, and wait for that; kill it where it takes too long."""
-        with suppress(OSError):
-            self.send(handing.encode(None))
-        try:
-            self._process.wait(_ENDS)
-        except subprocess.TimeoutExpired:
-            self.kill()
-        self.reap()
-
-
-def _pipe(theirs: ExitStack, ours: ExitStack) -> tuple[int, int]:
-    """Return a new pipe's ends, and have them closed."""
-    reading, writing = os.pipe()
-    theirs.callback(os.close, reading)
-    ours.callback(os.close, writing)
-    return reading, writing
-
-
-def _flags() -> list[str]:
-    """Return this interpreter's own options."""
-    flags = [f"-W{each}" for each in sys.warnoptions]
-    flags += ["-X" + name for name, given in (("dev", sys.flags.dev_mode), ("utf8", sys.flags.utf8_mode)) if given]
-    for letter, count in (
-        ("O", sys.flags.optimize), ("B", sys.flags.dont_write_bytecode), ("s", sys.flags.no_user_site),
-        ("E", sys.flags.ignore_environment), ("I", sys.flags.isolated), ("S", sys.flags.no_site),
-        ("b", sys.flags.bytes_warning),
-    ):  # fmt: skip
-        flags += [f"-{letter}"] * count
-    return flags
 
 
 class _NotBegunError(Exception):
@@ -178,8 +77,8 @@ class ChildHand:
         self._crew = crew
         # Guards what follows, and that only a process which isn't reaped is killed.
         self._lock = threading.Lock()
-        self._process: _Process | None = None
-        self._starting: _Process | None = None
+        self._process: Process | None = None
+        self._starting: Process | None = None
         self._job: RunningJob | None = None
         self._why: str | None = None
         self._last_why: str | None = None
@@ -231,14 +130,14 @@ class ChildHand:
     def _boot(self) -> None:
         """Start a process, and wait until it has its handlers."""
         try:
-            process = _Process()
+            process = Process()
         except OSError as exc:
             raise NoHandError(f"a process for handlers can't be started: {exc}") from exc
         with self._lock:
             self._starting = process
             if self._crew.over.is_set():
                 process.kill()
-        said: handing.Said | None = None
+        said: messages.Said | None = None
         try:
             process.send(self._crew.path)
             process.send(self._crew.brief)
@@ -247,14 +146,14 @@ class ChildHand:
             pass
         with self._lock:
             self._starting = None
-            if isinstance(said, handing.Ready):
+            if isinstance(said, messages.Ready):
                 self._process = process
                 return
             process.kill()
         how = process.reap()
         if self._crew.over.is_set():
             return
-        if isinstance(said, handing.Failed):
+        if isinstance(said, messages.Failed):
             error = NoHandError(f"a process for handlers can't find them: {said.text}")
             error.add_note(said.trace)
             raise error
@@ -278,7 +177,7 @@ class ChildHand:
                 self._job = None
         raise ReportedError("the handler's process ended, again and again, before the handler had begun")
 
-    def _ask(self, job: RunningJob) -> handing.Outcome:
+    def _ask(self, job: RunningJob) -> messages.Outcome:
         if self._why is not None:
             raise ReportedError(self._why)
         if not self.ready():
@@ -287,19 +186,19 @@ class ChildHand:
         deadline = job.handle.claim.deadline
         assert process is not None  # noqa: S101 - it is ready
         try:
-            process.send(handing.encode(handing.Errand(job.row, deadline)))
+            process.send(messages.encode(messages.Errand(job.row, deadline)))
             while True:
                 match process.receive():
-                    case handing.Begun(of) if of == token:
+                    case messages.Begun(of) if of == token:
                         begun = True
                         # What it heard before it had the job was of no job of its own.
                         if job.lost or job.handle.claim.deadline != deadline:
                             self._pass_on(job)
-                    case handing.Inside(of, inside) if of == token:
+                    case messages.Inside(of, inside) if of == token:
                         job.go_away(inside)
-                    case handing.Settled(of) if of == token:
+                    case messages.Settled(of) if of == token:
                         job.handle.claim.settle(None)
-                    case handing.Outcome(of) as outcome if of == token:
+                    case messages.Outcome(of) as outcome if of == token:
                         return outcome
                     case _:  # of a job before, by a thread that its handler has left behind
                         pass
@@ -319,7 +218,7 @@ class ChildHand:
             process.kill()
         return process.reap()
 
-    def _answer(self, job: RunningJob, outcome: handing.Outcome) -> object:
+    def _answer(self, job: RunningJob, outcome: messages.Outcome) -> object:
         """Do here what the handler did there: return, or raise."""
         if outcome.settled:
             job.handle.claim.settle(None)
@@ -327,7 +226,7 @@ class ChildHand:
             return None
         self._raise(outcome)
 
-    def _raise(self, outcome: handing.Outcome) -> NoReturn:
+    def _raise(self, outcome: messages.Outcome) -> NoReturn:
         error: Exception
         match outcome.raised:
             case "Retry":
@@ -350,7 +249,7 @@ class ChildHand:
         with self._lock:
             if self._job is job and self._process is not None:
                 over = self._crew.over.is_set()
-                self._process.tell(handing.News(over, job.lost, claim.token, claim.deadline or 0))
+                self._process.tell(messages.News(over, job.lost, claim.token, claim.deadline or 0))
 
     def interrupt(self, why: str, only: RunningJob | None = None) -> bool:
         """Kill the process, if it has a job, and this one: ``run`` raises with the reason, once it is dead."""
@@ -370,7 +269,7 @@ class ChildHand:
             if self._starting is not None:
                 self._starting.kill()
             if self._process is not None:
-                self._process.tell(handing.News(True, False, 0, 0))
+                self._process.tell(messages.News(True, False, 0, 0))
 
     def kill(self) -> None:
         """Kill the process, whatever it does."""

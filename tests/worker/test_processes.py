@@ -42,9 +42,10 @@ def drain(store: Store, handler: Callable[[RunningJob], object], processes: int 
 
 def children(parent: int | None = None) -> set[int]:
     """Return the processes that a process has, those included that have ended and weren't reaped."""
-    found = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+    with subprocess.Popen(["ps", "-A", "-o", "pid=,ppid="], stdout=subprocess.PIPE, text=True) as ps:
+        found, _ = ps.communicate()
     pairs = [tuple(map(int, line.split())) for line in found.splitlines()]
-    return {pid for pid, above in pairs if above == (parent or os.getpid())}
+    return {pid for pid, above in pairs if above == (parent or os.getpid()) and pid != ps.pid}
 
 
 def is_alive(pid: int) -> bool:
@@ -64,8 +65,10 @@ def nobody_left(postgres_server: PostgresServer) -> Iterator[None]:
     """Fail a test that leaves a process behind."""
     before = children()
     yield
-    # `ps` is one itself, while it looks.
-    wait_until(lambda: not {pid for pid in children() - before if is_alive(pid)}, 5, "the processes to end")
+    left = children() - before
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert not left
 
 
 # --- what becomes of a job --------------------------------------------------------------------------------------------
@@ -152,9 +155,11 @@ def test_effects_of_a_process_are_exactly_once(store: Store, what: str, attempts
     """With the job or not at all; what the handler has settled is left alone, and what was rolled back isn't (J-10)."""
     queue = store.queue("q", backoff=Backoff(base=1, cap=1))
     queue.enqueue(what)
-    with Running(Worker(store, {"q": handlers.effect}, processes=1)):
+    running = Running(Worker(store, {"q": handlers.effect}, processes=1))
+    with running:
         wait_until(lambda: left == len(queue.jobs(State.DEAD)) == len(queue.jobs()), WAIT, "the end")
     assert [what] * attempts == [job.payload for job in store.queue("effects").jobs()]
+    assert 0 == running.summary.lost
 
 
 def test_a_transaction_that_outlives_the_visibility_timeout_keeps_its_claim(
@@ -285,7 +290,7 @@ def test_a_lost_claim_is_told_to_a_handler_in_a_process(store: Store, diary: Dia
 def test_that_the_worker_stops_is_told_to_a_handler_in_a_process(store: Store, diary: Diary) -> None:
     queue = store.queue("q")
     queue.enqueue(str(diary.path))
-    with Running(Worker(store, {"q": handlers.await_stop}, processes=2)):
+    with Running(Worker(store, {"q": handlers.await_stop}, processes=2, grace=10)):
         wait_until(lambda: diary.said("begin"), WAIT, "the beginning")
     assert "to be gone on with" == queue.jobs()[0].last_error
 
@@ -339,7 +344,7 @@ def test_processes_that_cannot_be_had_any_more_are_waited_for(
 ) -> None:
     """With growing pauses, each said in the log; what was claimed for them is given back meanwhile."""
     boot: Callable[[ChildHand], None] = ChildHand._boot
-    flags = "alkstore.worker.children._flags"
+    flags = "alkstore.worker.process._flags"
     broken = threading.Event()
 
     def booting(hand: ChildHand) -> None:
@@ -367,7 +372,7 @@ def test_processes_that_cannot_be_had_any_more_are_waited_for(
     assert "a process for handlers ended with exit code 7 before it had found them" in caplog.text
 
 
-def test_a_crew_is_ready_for_a_program_that_is_a_script(place: Place, tmp_path: Path) -> None:
+def test_a_handler_may_be_in_the_script_itself(place: Place, tmp_path: Path) -> None:
     """What it guards isn't run by its processes; and handlers of its own are found there."""
     script = tmp_path / "program.py"
     script.write_text(
@@ -453,6 +458,18 @@ def test_an_idle_worker_with_processes_exits_well_and_at_once(place: Place, stor
         assert [["1", "0", "0", "0"]] == program.said("stopped")
 
 
+def test_a_stop_while_processes_begin_is_heeded_at_once(store: Store) -> None:
+    """At any moment of their beginning; nothing is lost, and none stays behind."""
+    store.queue("q").enqueue_many(range(10))
+    for turn in range(rounds(40)):
+        worker = Worker(store, {"q": handlers.slow_effect}, processes=3, grace=0)
+        with Running(worker):
+            wait_until(lambda of=worker: of._run is not None, WAIT, "its start")
+            time.sleep(0.01 * (turn % 20))
+    assert 0 == store.queue("q").stats().processing
+    assert 10 == len({job.id for job in store.queue("q").jobs()}) + len(store.queue("effects").jobs())
+
+
 @pytest.mark.parametrize("handler", ["busy", "stuck"])
 def test_what_still_runs_in_a_process_after_the_grace_period_is_killed_and_retried(
     place: Place, store: Store, diary: Diary, handler: str
@@ -481,13 +498,16 @@ def test_no_process_outlives_its_worker(place: Place, store: Store, diary: Diary
         busy = {int(diary.said("begin")[0][1]), *children(program.process.pid)}
         if how == "killed":
             program.process.kill()
-            assert -signal.SIGKILL == program.ended(10)
         else:
             program.process.terminate()
             time.sleep(0.3)
             program.process.terminate()
-            assert 128 + signal.SIGTERM == program.ended(10)
-        wait_until(lambda: not any(map(is_alive, busy)), 5, "their end")
+        assert program.process.wait(10) in {-signal.SIGKILL, 128 + signal.SIGTERM}
+        try:
+            wait_until(lambda: not any(map(is_alive, busy)), 5, "their end")
+        finally:
+            for pid in filter(is_alive, busy):
+                os.kill(pid, signal.SIGKILL)
     assert State.PROCESSING is store.queue("q").jobs()[0].state
 
 
@@ -506,7 +526,7 @@ def test_processes_threads_and_files_are_flat_over_many_runs(store: Store) -> No
         assert 20 == worker.run(until_idle=True).succeeded
     wait_until(lambda: threading.active_count() <= threads + 1, WAIT, "the threads to end")
     assert len(os.listdir("/dev/fd")) <= files + 2  # noqa: PTH208 - see above
-    assert not {pid for pid in children() - before if is_alive(pid)}
+    assert not children() - before
     assert [] == store.queues()
 
 
