@@ -171,6 +171,9 @@ def _spell(path: Path | None) -> str:
     return "payload" + "".join(f"[{shown(step)}]" for step in path or ())
 
 
+_BUILT_IN: Final = ("json", "raw")
+
+
 class Codecs:
     """The codecs that a store knows, by name: the built-in ones, those given to it, and those of entry points."""
 
@@ -199,6 +202,10 @@ class Codecs:
         # name is known already, that one reads; what is given to a handle is what it writes with (Q-ENQ-2).
         self._known.setdefault(chosen.name, chosen)
         return chosen
+
+    def others(self) -> list[Codec]:
+        """Return those that are known by now, but for the built-in ones."""
+        return [codec for name, codec in self._known.items() if name not in _BUILT_IN]
 
     def decode(self, name: str, data: bytes) -> object:
         """Return the payload; raise ``PayloadError`` where the codec isn't known, or can't decode it."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import Final, cast
 
-from alkstore.engine import EngineFactory
+from alkstore.engine import Engine, EngineFactory, EngineOptions
 from alkstore.errors import UnknownEngineError, ValidationError, shown
 
 GROUP: Final = "alkstore.engines"
@@ -18,6 +19,19 @@ URL_VARIABLE: Final = "ALKSTORE_URL"
 
 # RFC 3986, section 3.1; a scheme is compared without regard to case.
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+
+
+@dataclass(frozen=True, slots=True)
+class Reopen:
+    """Opens an engine as the store's was opened, on a URL of the same place: a value, which can be sent to another process."""
+
+    factory: EngineFactory
+    options: EngineOptions
+    extra: Mapping[str, object]
+
+    def __call__(self, url: str) -> Engine:
+        """Open it."""
+        return self.factory(url, self.options, self.extra)
 
 
 def find_engine(url: object) -> EngineFactory:

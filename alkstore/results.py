@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 from alkstore.clock import SECOND, Duration, duration, to_datetime
-from alkstore.codec import encode
+from alkstore.codec import Codecs, encode
 from alkstore.engine import Results
 from alkstore.errors import NotSupportedError, PayloadError, ValidationError
 from alkstore.helper import Flag
@@ -108,8 +108,13 @@ def names_of(job_ids: Iterable[int]) -> list[str]:
 
 def encode_result(store: Store, value: object) -> bytes:
     """Return what is stored of a result; raise ``PayloadError`` for what can't be, or is over ``max_result``."""
+    return encode_returned(store.codecs, value, store.max_result)
+
+
+def encode_returned(codecs: Codecs, value: object, limit: int) -> bytes:
+    """Do so where there is no store yet."""
     try:
-        return encode(store.codecs.choose(None), value, store.max_result)
+        return encode(codecs.choose(None), value, limit)
     except PayloadError as exc:
         # The codec's words, which are about payloads: of a handler's job nobody should look into the wrong one.
         raise PayloadError("result" + str(exc).removeprefix("payload")) from exc

@@ -75,6 +75,16 @@ class Store(protocols.Store):
         """The engine underneath."""
         return self._engine
 
+    @property
+    def reopen(self) -> Callable[[str], Engine] | None:
+        """What opens another engine on a URL of the same place."""
+        return self._reopen
+
+    @property
+    def clock(self) -> Callable[[], datetime] | None:
+        """The store's ``clock=``."""
+        return self._clock
+
     def check_open(self) -> None:
         """Raise ``StoreClosedError`` once the store is closed (S-3)."""
         if self._closed:
@@ -266,7 +276,7 @@ def open(  # noqa: A001 - alkstore.open is the name that the contract gives it
         codecs=known,
         max_payload=limit,
         max_result=result_limit,
-        reopen=lambda url: factory(url, again, engine_options),
+        reopen=opening.Reopen(factory, again, engine_options),
     )
 
 

@@ -23,7 +23,8 @@ from alkstore.worker import Handler, Worker
 
 @click.command()
 @click.argument("handlers", metavar="MODULE:NAME")
-@click.option("--concurrency", type=click.IntRange(1, 1_000), default=8, help="How many handlers run at a time.")
+@click.option("--concurrency", type=click.IntRange(1, 1_000), help="How many handlers run at a time in threads [8].")
+@click.option("--processes", type=click.IntRange(1, 256), help="Run them in so many processes instead.")
 @click.option("--grace", type=duration, default="30s", help="How long what runs is waited for when it is to stop.")
 @click.option("--timeout", type=duration, metavar="DURATION", help="How long a handler may run.")
 @click.option("--poll-interval", type=duration, default="5s", help="How often to look for jobs that no wake told of.")

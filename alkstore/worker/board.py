@@ -144,6 +144,24 @@ class Board:
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._epoch != epoch or self._is_idle())
 
+    # --- places that come and go ---------------------------------------------------------------------------------
+
+    def lose_place(self) -> list[RunningJob]:
+        """Have a place less for jobs; with the last one, return what waits for a place."""
+        with self._changed:
+            self._concurrency -= 1
+            if self._concurrency > 0:
+                return []
+            left = list(self._waiting)
+            self._waiting.clear()
+            return left
+
+    def gain_place(self) -> None:
+        """Have it again."""
+        with self._changed:
+            self._concurrency += 1
+            self._changed.notify_all()
+
     # --- ending --------------------------------------------------------------------------------------------------
 
     def close(self) -> list[RunningJob]:

@@ -119,7 +119,7 @@ class Heartbeats:
     def _extend(self, queue: str, jobs: list[RunningJob], now: float) -> None:
         executor, clock = self._apart.auto_executor(), self._apart.now()
         # A job in a transaction of its own is safe there: its row is locked, and its ack goes by the token alone (J-10).
-        asked = [job for job in jobs if not job.handle.in_transaction]
+        asked = [job for job in jobs if not job.in_transaction]
         refs = [job.ref for job in asked]
         # One alone would wait where its row is locked, and all the others with it: named twice, it is passed over.
         moved = executor.extend(queue, refs if len(refs) > 1 else refs * 2, None, clock) if refs else {}
@@ -127,7 +127,7 @@ class Heartbeats:
             self._due[job] = now + job.row.visibility_timeout / SECOND / 3
             deadline = moved.get(job.id)
             if deadline is not None:
-                job.handle.claim.extended(deadline, None)
+                job.extended(deadline)
             elif job in asked and self._is_lost(queue, job):
                 self._lost(job)
 

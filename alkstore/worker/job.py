@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from datetime import datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from alkstore.clock import Duration
+from alkstore.clock import Duration, Micros
 from alkstore.handle import JobHandle
 from alkstore.records import ClaimRef, Job, JobRow
 
@@ -31,7 +31,7 @@ class Stage(Enum):
 class RunningJob:
     """What a handler is given: the job, and what can be done with it while it runs."""
 
-    __slots__ = ("_handle", "_lock", "_lost", "_row", "_stage", "_stopping", "claimed_at")
+    __slots__ = ("_away", "_handle", "_lock", "_lost", "_row", "_stage", "_stopping", "_told", "claimed_at")
 
     def __init__(self, handle: JobHandle, row: JobRow, stopping: threading.Event, claimed_at: float) -> None:
         self.claimed_at = claimed_at
@@ -42,6 +42,8 @@ class RunningJob:
         self._lock = threading.Lock()
         self._stage = Stage.WAITING
         self._lost = False
+        self._away = False
+        self._told: Callable[[], None] | None = None
 
     def __repr__(self) -> str:
         return f"<RunningJob {self.id} of {self.queue!r}>"
@@ -169,9 +171,37 @@ class RunningJob:
                 return False
             self._stage = Stage.CONCLUDED
             self._lost |= lost
-            return True
+        if lost:
+            self._tell()
+        return True
 
     def lose(self) -> None:
         """Note that the claim is gone, also after it was decided."""
         with self._lock:
             self._lost = True
+        self._tell()
+
+    # --- for a handler that runs in another process ---------------------------------------------------------------
+
+    def follow(self, told: Callable[[], None] | None) -> None:
+        """Call it, in whichever thread, whenever ``lost`` or the deadline has changed."""
+        self._told = told
+
+    def _tell(self) -> None:
+        told = self._told
+        if told is not None:
+            told()
+
+    def extended(self, deadline: Micros) -> None:
+        """Note that the worker has extended the claim."""
+        self._handle.claim.extended(deadline, None)
+        self._tell()
+
+    def go_away(self, away: bool) -> None:
+        """Note whether another process has a transaction of the job open."""
+        self._away = away
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction of the job is open, here or there: its row is locked, and the claim safe (J-10)."""
+        return self._away or self._handle.in_transaction

@@ -11,38 +11,35 @@ from __future__ import annotations
 import logging
 import os
 import select
-import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from secrets import token_hex
-from types import FrameType
-from typing import Any, Final, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
+from typing import Final, Protocol, TypeVar, cast, runtime_checkable
 
 from alkstore.clock import SECOND, Duration, duration
-from alkstore.errors import PayloadError, StoreClosedError, ValidationError
+from alkstore.errors import NotSupportedError, PayloadError, StoreClosedError, ValidationError
 from alkstore.limits import POLL_INTERVAL
 from alkstore.names import check_name
 from alkstore.options import check_int
 from alkstore.results import encode_result
 from alkstore.store import Store
-from alkstore.texts import error_text
 from alkstore.worker.board import Board
 from alkstore.worker.completing import Completer, Completion, Verdict
 from alkstore.worker.control import Fail, Retry, Unhandled
 from alkstore.worker.fetching import Fetcher
+from alkstore.worker.guard import check_guarded
+from alkstore.worker.hands import Encoded, Hand, Handler, NoHandError, OwnHand, text_of
 from alkstore.worker.heartbeats import Heartbeats
 from alkstore.worker.job import RunningJob
+from alkstore.worker.signals import Signals
 from alkstore.worker.sweeping import Sweeper
+from alkstore.worker.threads import await_end
 
 _LOG: Final = logging.getLogger("alkstore.worker")
-
-Handler: TypeAlias = Callable[[RunningJob], object]
-"""What does the work of one job: it returns, and the job is acked; it raises, and the job is retried.
-
-What it returns is the job's result, if the job keeps one."""
 
 H = TypeVar("H", bound=Handler)
 
@@ -56,7 +53,6 @@ class Timed(Protocol):
         ...
 
 
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 _LAST_WORDS: Final = 10.0
 """Seconds that settling may take after the grace period."""
 _CLAIM_ENDS: Final = 2.0
@@ -112,7 +108,8 @@ class Worker:
         store: Store,
         handlers: Mapping[str, Handler] | None = None,
         *,
-        concurrency: int = 8,
+        concurrency: int | None = None,
+        processes: int | None = None,
         worker_id: str | None = None,
         grace: Duration = 30,
         timeout: Duration | None = None,
@@ -122,18 +119,31 @@ class Worker:
     ) -> None:
         """Prepare; nothing is claimed before ``run``.
 
-        ``handlers``: by queue, what works on its jobs. ``concurrency``: how many run at a time. ``worker_id``: by default
-        the host, the process and four random bytes. ``grace``: how long what runs is waited for when the worker stops.
-        ``timeout``: how long a handler may run; a thread can't be stopped, so that its job is marked lost and retried
-        while it goes on.
+        ``handlers``: by queue, what works on its jobs. ``concurrency``: how many run at a time in threads, by default 8.
+        ``processes``: run them in so many processes instead, one at a time in each; the handlers must be importable.
+        ``worker_id``: by default the host, the process and four random bytes. ``grace``: how long what runs is waited for
+        when the worker stops.
+        ``timeout``: how long a handler may run: then its process is killed, and the job retried; a thread can't be
+        stopped, so that its job is marked lost and retried while it goes on.
         ``poll_interval``: how often to look for jobs that no wake told of. ``ack_window``: how long acks may wait to go
         together, 0 for each by itself and before its handler's thread takes the next job. ``sweep_interval``: how often,
-        about, to sweep. Raises ``ValidationError`` naming the argument.
+        about, to sweep. Raises ``ValidationError`` naming the argument, and ``NotSupportedError`` for processes with a
+        store that lives in this one.
         """
         if not isinstance(cast(object, store), Store):
             raise ValidationError(f"store must be an alkstore store, not {type(store).__name__}")
         self._store = store
-        self._concurrency = check_int(concurrency, "concurrency", 1, 1_000)
+        if processes is not None and concurrency is not None:
+            raise ValidationError(
+                "processes and concurrency can't both be given: each process runs one handler at a time"
+            )
+        if processes is None:
+            self._places = check_int(8 if concurrency is None else concurrency, "concurrency", 1, 1_000)
+        else:
+            self._places = check_int(processes, "processes", 1, 256)
+            if not store.capabilities.processes:
+                raise NotSupportedError("processes can't be had: no other process can open this store")
+        self._in_processes = processes is not None
         self._worker_id = check_name(
             worker_id or f"{socket.gethostname()[:100]}-{os.getpid()}-{token_hex(4)}", "worker_id"
         )
@@ -182,17 +192,21 @@ class Worker:
         ``signals``: stop at SIGTERM and SIGINT, where this is the main thread; their handlers are put back in the end.
 
         Database errors are waited out, but for that of connecting in the beginning. Raises ``ValidationError`` where there
-        is no handler, ``StoreClosedError`` where the store is closed, meanwhile too, and ``RuntimeError`` where it runs
-        already or one of its threads can't be started.
+        is no handler, or where it runs them in processes and one can't be imported by those, ``StoreClosedError`` where
+        the store is closed, meanwhile too, and ``RuntimeError`` where it runs already, or one of its threads or the first
+        of its processes can't be started.
         """
         if not self._routes:
             raise ValidationError("handlers must name one queue at least")
+        check_guarded()
         with self._starting:
             if self._run is not None:
                 raise RuntimeError("this worker runs already")
-            run = self._run = _Run(self._store, self._worker_id, self._routes, self._concurrency, self._window)
+            places, apart = self._places, self._in_processes
+            run = _Run(self._store, self._worker_id, self._routes, places, self._window, in_processes=apart)
+            self._run = run
         try:
-            with _Signals(run.stop, enabled=signals):
+            with Signals(run.stop, run.kill, enabled=signals):
                 return run.run(self._poll, self._sweep, self._grace, until_idle=until_idle)
         finally:
             self._run = None
@@ -204,54 +218,45 @@ class Worker:
             run.stop()
 
 
-class _Signals:
-    """SIGTERM and SIGINT stop the worker, and the second of them ends the process."""
-
-    def __init__(self, stop: Callable[[], None], *, enabled: bool) -> None:
-        self._stop = stop
-        self._enabled = enabled and threading.current_thread() is threading.main_thread()
-        self._before: dict[int, Any] = {}
-        self._count = 0
-
-    def __enter__(self) -> None:
-        if self._enabled:
-            for number in _SIGNALS:
-                self._before[number] = signal.signal(number, self._handle)
-
-    def __exit__(self, *_: object) -> None:
-        for number, before in self._before.items():
-            signal.signal(number, signal.SIG_DFL if before is None else before)
-
-    def _handle(self, number: int, _: FrameType | None) -> None:
-        self._count += 1
-        if self._count > 1:
-            os._exit(128 + number)
-        self._stop()
-
-
 class _Run:
     """One run of a worker."""
 
     def __init__(
-        self, store: Store, worker_id: str, routes: Mapping[str, _Route], concurrency: int, window: float
+        self,
+        store: Store,
+        worker_id: str,
+        routes: Mapping[str, _Route],
+        places: int,
+        window: float,
+        *,
+        in_processes: bool,
     ) -> None:
         self._store = store
         self._worker_id = worker_id
         self._routes = dict(routes)
-        self._concurrency = concurrency
         self._stopping = threading.Event()
         self._asked = False
         self._failure: BaseException | None = None
         self._counting = threading.Lock()
         self._counts = dict.fromkeys(Summary.__dataclass_fields__, 0)
         self._unhandled: dict[int, int] = {}
+        self._board = Board(places, routes)
+        self._manned = False
+        self._hands = self._in_processes(places) if in_processes else [OwnHand() for _ in range(places)]
         self._apart = store.apart()
         # Written to by whoever has news, a signal's handler included: nothing that could be locked by what it interrupted.
         self._inbox, self._outbox = socket.socketpair()
         self._outbox.setblocking(False)
-        self._board = Board(concurrency, routes)
         self._completer = Completer(store, self._apart, self._board, window, self._settled, self._spawn)
         self._heartbeats = Heartbeats(self._apart, self._board, self._lost, self._spawn)
+
+    def _in_processes(self, places: int) -> Sequence[Hand]:
+        # Here, so that whoever needs no processes doesn't import what starts them.
+        from alkstore.worker.children import ChildHand, Crew
+
+        handlers = {queue: route.handler for queue, route in self._routes.items()}
+        crew = Crew(self._store, handlers, self._board, self._release, self._stopping)
+        return [ChildHand(crew) for _ in range(places)]
 
     # --- beginning and ending ------------------------------------------------------------------------------------
 
@@ -259,6 +264,11 @@ class _Run:
         """Have it stop; also from a signal's handler."""
         self._asked = True
         self._notice()
+
+    def kill(self) -> None:
+        """End the processes that run handlers, from a signal's handler: this one is about to end."""
+        for hand in self._hands:
+            hand.kill()
 
     def _notice(self) -> None:
         try:
@@ -286,29 +296,38 @@ class _Run:
             for name in self._routes
         ]  # fmt: skip
         sweeper = Sweeper(self._apart, self._routes, sweep, self._spawn)
-        runners = [self._spawn("runner", self._work) for _ in range(self._concurrency)]
+        runners = [self._spawn("runner", partial(self._work, hand)) for hand in self._hands]
         _LOG.info(
-            "worker %s begins: %d at a time, queues %s", self._worker_id, self._concurrency, ", ".join(self._routes)
+            "worker %s begins: %d at a time, queues %s", self._worker_id, len(self._hands), ", ".join(self._routes)
         )
         try:
-            for part in (self._completer, self._heartbeats, sweeper, *runners, *fetchers):
+            for part in (self._completer, self._heartbeats, sweeper, *runners):
                 part.start()
-            while not self._asked and not (until_idle and self._board.is_idle()):
-                select.select([self._inbox], [], [])
-                self._inbox.recv(4096)
+            self._await(lambda: self._manned)
+            for fetcher in fetchers:
+                fetcher.start()
+            self._await(lambda: until_idle and self._board.is_idle())
         finally:
-            self._end(fetchers, sweeper, grace)
+            self._end(fetchers, sweeper, runners, grace)
         match self._failure:
             case None:
                 return Summary(**self._counts)
-            case StoreClosedError():
+            case StoreClosedError() | NoHandError():
                 raise self._failure
             case _:
                 raise RuntimeError("a thread of the worker failed, and so it has stopped") from self._failure
 
-    def _end(self, fetchers: list[Fetcher], sweeper: Sweeper, grace: float) -> None:
+    def _await(self, condition: Callable[[], bool]) -> None:
+        """Wait until it holds, looked at whenever there is news, or the worker is to stop."""
+        while not self._asked and not condition():
+            select.select([self._inbox], [], [])
+            self._inbox.recv(4096)
+
+    def _end(self, fetchers: list[Fetcher], sweeper: Sweeper, runners: list[threading.Thread], grace: float) -> None:
         board = self._board
         self._stopping.set()
+        for hand in self._hands:
+            hand.stopping()
         deadline = time.monotonic() + grace
         for job in board.close():
             self._release(job)
@@ -316,8 +335,13 @@ class _Run:
             fetcher.rouse()
         board.wait_until(board.none_held, grace)
         board.wait_until(board.none_under_way, min(_CLAIM_ENDS, max(deadline - time.monotonic(), 0.0)))
+        why = "the worker was stopped before the handler had finished"
+        ending = [runner for runner, hand in zip(runners, self._hands, strict=True) if hand.interrupt(why)]
+        deadline = time.monotonic() + _LAST_WORDS
+        for runner in ending:
+            await_end(runner, max(deadline - time.monotonic(), 0.0))
         for job in board.held():
-            self._cut(job, "the worker was stopped before the handler had finished")
+            self._cut(job, why)
         self._completer.end(_LAST_WORDS)
         self._heartbeats.end()
         sweeper.end()
@@ -340,33 +364,50 @@ class _Run:
         for job in jobs:
             self._release(job)
 
-    def _work(self) -> None:
-        while (job := self._board.take()) is not None:
-            route = self._routes[job.queue]
-            begun = time.monotonic()
-            limit = route.limit(job)
-            if limit is not None:
-                self._watch(job, limit)
-            completion = self._handle(job, route.handler)
-            self._heartbeats.forget(job)
-            self._board.ran(time.monotonic() - begun)
-            if job.conclude():
-                if completion is None:
-                    self._board.settled([job])
-                else:
-                    self._completer.add(completion)
+    def _work(self, hand: Hand) -> None:
+        try:
+            while hand.ready():
+                if not self._manned:
+                    self._manned = True
+                    self._notice()
+                job = self._board.take()
+                if job is None:
+                    return
+                self._do(job, hand)
+        finally:
+            hand.close()
 
-    def _watch(self, job: RunningJob, seconds: float) -> None:
-        self._heartbeats.watch(
-            job, seconds, lambda: self._cut(job, f"TimeoutError: the handler ran for more than {seconds:g} s")
-        )
+    def _do(self, job: RunningJob, hand: Hand) -> None:
+        route = self._routes[job.queue]
+        begun = time.monotonic()
+        limit = route.limit(job)
+        if limit is not None:
+            self._watch(job, limit, hand)
+        completion = self._handle(job, route.handler, hand)
+        self._heartbeats.forget(job)
+        self._board.ran(time.monotonic() - begun)
+        if job.conclude():
+            if completion is None:
+                self._board.settled([job])
+            else:
+                self._completer.add(completion)
 
-    def _handle(self, job: RunningJob, handler: Handler) -> Completion | None:
+    def _watch(self, job: RunningJob, seconds: float, hand: Hand) -> None:
+        why = f"TimeoutError: the handler ran for more than {seconds:g} s"
+
+        def expired() -> None:
+            # What can be ended comes back, and says why: only then the job is anybody else's.
+            if not hand.interrupt(why, job):
+                self._cut(job, why)
+
+        self._heartbeats.watch(job, seconds, expired)
+
+    def _handle(self, job: RunningJob, handler: Handler, hand: Hand) -> Completion | None:
         """Run the handler, and return what is to become of the job; ``None`` where the handler has seen to that."""
         error: BaseException | None = None
         returned: object = None
         try:
-            returned = handler(job)
+            returned = hand.run(job, handler)
         except BaseException as exc:  # noqa: BLE001 - whatever it is, sys.exit() included: the attempt failed, and the worker lives
             error = exc
         if job.handle.claim.is_settled:
@@ -385,15 +426,17 @@ class _Run:
                 return self._refuse(job, error)
             case _:
                 _LOG.debug("%s failed", self._name(job), exc_info=error)
-                return Completion(job, Verdict.RETRY, error_text(error))
+                return Completion(job, Verdict.RETRY, text_of(error))
 
     def _succeed(self, job: RunningJob, returned: object) -> Completion:
         if not job.keeps_result:
             return Completion(job, Verdict.ACK)
+        if isinstance(returned, Encoded):
+            return Completion(job, Verdict.ACK, result=returned.data)
         try:
             return Completion(job, Verdict.ACK, result=encode_result(self._store, returned))
         except PayloadError as exc:
-            return Completion(job, Verdict.RETRY, error_text(exc))
+            return Completion(job, Verdict.RETRY, text_of(exc))
 
     def _refuse(self, job: RunningJob, why: Unhandled) -> Completion:
         with self._counting:

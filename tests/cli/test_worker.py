@@ -134,3 +134,23 @@ def test_a_wrong_option_is_refused(cli: Cli, store: Store) -> None:
             _, complaint = running.communicate(timeout=WAIT)
         assert 2 == running.returncode, complaint
     assert 1 == store.queue("emails").stats().ready
+
+
+def test_it_runs_importable_handlers_in_processes(cli: Cli, store: Store) -> None:
+    store.queue("emails").enqueue_many(["ada", "bob"])
+    with cli.start("worker", "shop_jobs:handlers", "--processes", "2", "--until-idle") as running:
+        told, complaint = running.communicate(timeout=WAIT)
+    assert 0 == running.returncode, complaint
+    assert ["2 succeeded, 0 retried, 0 died, 0 released, 0 lost", "to ada", "to bob"] == sorted(
+        told.decode().splitlines()
+    )
+
+
+def test_handlers_that_processes_cannot_import_are_refused(cli: Cli, store: Store) -> None:
+    store.queue("inbox").enqueue("ada")
+    for wrong in (["--processes", "2"], ["--processes", "2", "--concurrency", "2"], ["--processes", "0"]):
+        with cli.start("worker", "shop_jobs:with_store", "--until-idle", *wrong) as running:
+            _, complaint = running.communicate(timeout=WAIT)
+        assert 2 == running.returncode, complaint
+        assert b"process" in complaint
+    assert 1 == store.queue("inbox").stats().ready

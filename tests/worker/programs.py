@@ -46,14 +46,32 @@ with alkstore.open(url, **options) as store:
 """
 
 
+PROCESSES: Final = """
+import json, sys
+import alkstore
+from tests.worker import handlers
+
+url, options, worker_options, handler = json.loads(sys.argv[1])
+
+with alkstore.open(url, **options) as store:
+    worker = alkstore.Worker(store, {"q": getattr(handlers, handler)}, **worker_options)
+    print("ready", flush=True)
+    summary = worker.run()
+    print("stopped", summary.succeeded, summary.retried, summary.released, summary.lost, flush=True)
+"""
+
+
 class WorkerProgram:
     """A process that works, and what it has said so far."""
 
     def __init__(self, place: Place, *, seconds: float, busy: bool = False, **worker_options: Any) -> None:
-        given = json.dumps([place.url, options_of(place), worker_options, seconds, busy])
+        self._start(PROGRAM, [place.url, options_of(place), worker_options, seconds, busy])
+
+    def _start(self, program: str, given: object, **options: Any) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, given], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
-        )
+            [sys.executable, "-c", program, json.dumps(given)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
+            **options,
+        )  # fmt: skip
         self.lines: list[list[str]] = []
         self.errors: list[str] = []
         self._news: SimpleQueue[list[str]] = SimpleQueue()
@@ -106,3 +124,14 @@ class WorkerProgram:
         for stream in (self.process.stdout, self.process.stderr):
             assert stream is not None
             stream.close()
+
+
+class ProcessesProgram(WorkerProgram):
+    """One that runs one of the handlers in ``tests.worker.handlers`` in processes of its own, and leads a process group.
+
+    Its pipes are those processes', too: ``ended`` waits for them all.
+    """
+
+    def __init__(self, place: Place, handler: str, *, processes: int = 1, **worker_options: Any) -> None:
+        given = [place.url, options_of(place), {"processes": processes, **worker_options}, handler]
+        self._start(PROCESSES, given, process_group=0)

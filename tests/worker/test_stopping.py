@@ -9,7 +9,7 @@ import pytest
 
 from alkstore import State
 from alkstore.store import Store
-from contract_tests.scale import rounds
+from contract_tests.scale import rounds, scale
 from tests.integrations.places import Place
 from tests.support.waiting import wait_until
 from tests.worker.programs import WorkerProgram
@@ -52,9 +52,10 @@ def test_a_stop_in_the_middle_loses_nothing_and_repeats_nothing(place: Place, st
 
 def test_what_runs_has_the_grace_period_and_its_claim_extended(place: Place, store: Store) -> None:
     """Longer than several visibility timeouts, with another worker that waits for the job: it starts once, and is acked."""
-    queue = store.queue("q", visibility_timeout=1)
+    factor = max(scale(), 0.35)
+    queue = store.queue("q", visibility_timeout=3 * factor)
     queue.enqueue(1)
-    with WorkerProgram(place, seconds=3, busy=True, grace=30) as program:
+    with WorkerProgram(place, seconds=8 * factor, busy=True, grace=max(10 * factor, 8 * factor + 5)) as program:
         program.expect("begin")
         program.process.terminate()
         with WorkerProgram(place, seconds=0, poll_interval=0.1) as other:

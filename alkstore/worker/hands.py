@@ -1,0 +1,98 @@
+"""Who runs a handler: the worker's own thread, or a process of its own (see ``children``).
+
+Each of a worker's runner threads has one hand. It takes a job, gives it to the hand, and waits: all that concerns the claim
+stays in the worker's process, whoever runs the handler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol, TypeAlias
+
+from alkstore.texts import error_text
+from alkstore.worker.job import RunningJob
+
+Handler: TypeAlias = Callable[[RunningJob], object]
+"""What does the work of one job: it returns, and the job is acked; it raises, and the job is retried."""
+
+
+class Hand(Protocol):
+    """Who runs handlers for one runner thread, one after the other."""
+
+    def ready(self) -> bool:
+        """Wait until a handler could be run; ``False`` where the worker stops first."""
+        ...
+
+    def run(self, job: RunningJob, handler: Handler) -> object:
+        """Run it, and return what it returned or raise what it raised.
+
+        Of one that ran elsewhere, ``ReportedError``, and ``Encoded`` where the job keeps its result.
+        """
+        ...
+
+    def interrupt(self, why: str, only: RunningJob | None = None) -> bool:
+        """End this job, if it is what runs: ``run`` raises, with the reason. Without one, whatever runs, and for good.
+
+        Returns ``False`` where that can't be done at all.
+        """
+        ...
+
+    def stopping(self) -> None:
+        """Tell what runs that the worker is to stop."""
+        ...
+
+    def kill(self) -> None:
+        """End it at once, whatever it does; may be called in a signal's handler."""
+        ...
+
+    def close(self) -> None:
+        """End it; called by the runner thread, when nothing runs."""
+        ...
+
+
+class NoHandError(RuntimeError):
+    """Nobody could be had who runs handlers; the text says why."""
+
+
+class ReportedError(Exception):
+    """What became of a handler that ran elsewhere, and failed; the text is ready to be kept."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+
+class Encoded(NamedTuple):
+    """What a handler that ran elsewhere returned, as the job's result is stored."""
+
+    data: bytes
+
+
+def text_of(error: BaseException) -> str | None:
+    """Return what to keep of a handler's failure."""
+    return error.text if isinstance(error, ReportedError) else error_text(error)
+
+
+class OwnHand:
+    """The runner thread itself: nothing in Python can end what it runs."""
+
+    def ready(self) -> bool:
+        """Always."""
+        return True
+
+    def run(self, job: RunningJob, handler: Handler) -> object:
+        """Call it."""
+        return handler(job)
+
+    def interrupt(self, why: str, only: RunningJob | None = None) -> bool:  # noqa: ARG002 - see Hand
+        """Say that it can't be done."""
+        return False
+
+    def stopping(self) -> None:
+        """Do nothing: the job looks at the worker's own event."""
+
+    def kill(self) -> None:
+        """Do nothing: the thread ends with the process."""
+
+    def close(self) -> None:
+        """Do nothing."""

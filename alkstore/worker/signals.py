@@ -1,0 +1,41 @@
+"""SIGTERM and SIGINT while a worker runs: the first stops it, the second ends the process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, Final
+
+STOPPING: Final = (signal.SIGINT, signal.SIGTERM)
+"""The signals that stop a worker."""
+
+
+class Signals:
+    """A block in which the signals are the worker's."""
+
+    def __init__(self, stop: Callable[[], None], kill: Callable[[], None], *, enabled: bool) -> None:
+        """Call ``stop`` at the first, and ``kill`` at the second, before this process ends; both from a signal's handler."""
+        self._stop = stop
+        self._kill = kill
+        self._enabled = enabled and threading.current_thread() is threading.main_thread()
+        self._before: dict[int, Any] = {}
+        self._count = 0
+
+    def __enter__(self) -> None:
+        if self._enabled:
+            for number in STOPPING:
+                self._before[number] = signal.signal(number, self._handle)
+
+    def __exit__(self, *_: object) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, signal.SIG_DFL if before is None else before)
+
+    def _handle(self, number: int, _: FrameType | None) -> None:
+        self._count += 1
+        if self._count > 1:
+            self._kill()
+            os._exit(128 + number)
+        self._stop()
