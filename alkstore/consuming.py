@@ -18,7 +18,6 @@ import os
 import random
 import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -33,7 +32,7 @@ from alkstore.errors import (
     OutcomeUnknownError,
     StoreClosedError,
 )
-from alkstore.helper import Flag
+from alkstore.helper import Flag, Register
 from alkstore.records import ReleaseRef
 from alkstore.waiting import Waiter
 
@@ -97,6 +96,9 @@ def wait_for_job(
 class Consumer(protocols.Consumer):
     """Gives handles as jobs become claimable."""
 
+    _made = False
+    """A signal's handler may raise in the middle of making one, and ``__del__`` is called then, too."""
+
     def __init__(
         self, queue: Queue, store: Store, worker: str, batch: int, poll: float, stop: threading.Event | None
     ) -> None:
@@ -107,8 +109,9 @@ class Consumer(protocols.Consumer):
         self._poll = poll
         self._stop = stop
         self._step = _STOP_STEP if stop is not None else poll
-        self._inside = threading.Lock()
+        self._inside = threading.RLock()
         """One thread at a time asks for the next; whoever ends it doesn't take this."""
+        self._asked = False
         self._process = os.getpid()
         self._ready: deque[protocols.JobHandle] = deque()
         self._attending: deque[AbstractContextManager[None]] = deque()
@@ -116,6 +119,7 @@ class Consumer(protocols.Consumer):
         self._waiter: Waiter | None = None
         self._failures = 0
         self._closed = False
+        self._made = True
         _open.add(self)
 
     def __iter__(self) -> Self:
@@ -123,7 +127,10 @@ class Consumer(protocols.Consumer):
 
     def __next__(self) -> protocols.JobHandle:
         with self._inside:
+            if self._asked:
+                raise RuntimeError("a handler asks for the next job on top of a call that is about to give it")
             try:
+                self._asked = True
                 while not self._is_over():
                     self._store.check_open()
                     try:
@@ -133,6 +140,8 @@ class Consumer(protocols.Consumer):
             except BaseException:
                 self._end()
                 raise
+            finally:
+                self._asked = False
             self._end()
             raise StopIteration
 
@@ -233,7 +242,7 @@ class Consumer(protocols.Consumer):
         # A loop that was left by break, and nothing else refers to; or the collector, on top of anything, be it a lock of
         # the application's own. So nothing is done on this thread. Where it is not known to be in the way of what is to be
         # done, it waits for it, but not for ever.
-        done = self.drop()
+        done = self.drop() if self._made else None
         if done is not None and not self._is_in_the_way(directly=True):
             done.wait(_GIVEN_BACK_WITHIN)
 
@@ -315,12 +324,12 @@ def _is_the_librarys(module: str) -> bool:
     return module.partition(".")[0].startswith("alkstore") and not module.startswith("alkstore.worker")
 
 
-_open: Final[weakref.WeakSet[Consumer]] = weakref.WeakSet()
+_open: Final[Register[Consumer]] = Register()
 
 
 def _at_exit() -> None:
     # While threads can still be had. ``wakes`` waits for them, for a bounded time: its own hook runs after this one.
-    for consumer in list(_open):
+    for consumer in _open.living():
         consumer.drop()
 
 

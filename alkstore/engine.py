@@ -405,15 +405,16 @@ class Notifying(Protocol):
         """Say whether ``ring`` would tell anybody; asked after each commit, so without asking the database."""
         ...
 
-    def attend(self, heard: Heard) -> None:
-        """Begin to hear what others ring, or one more time; returns once that is so, or can't be had now.
+    def attend(self, heard: Heard, who: object) -> None:
+        """Begin to hear what others ring, for as long as ``who`` lives; returns once that is so, or can't be had now.
 
-        It goes on by itself across lost connections, and tells of them as of any change.
+        It goes on by itself across lost connections, and tells of them as of any change. ``who`` is referred to weakly: a
+        signal's handler may raise anywhere, and nobody would end then what had just been begun.
         """
         ...
 
-    def leave(self) -> None:
-        """End what one ``attend`` began."""
+    def leave(self, who: object) -> None:
+        """End what ``attend`` began for it, if it did."""
         ...
 
     def listen(self, channels: frozenset[str]) -> Subscription:

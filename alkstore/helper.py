@@ -1,4 +1,4 @@
-"""A flag, and a thread on call, which may be used from anywhere (clauses W-4, Z-14).
+"""A flag, a register, and a thread on call, which may be used from anywhere (clauses W-4, Z-14).
 
 From anywhere: a signal handler runs between any two steps of the main thread, and the garbage collector calls a ``__del__``
 on top of whatever a thread was doing. If that has a lock, whoever comes on top would wait for it for ever; and where the
@@ -12,8 +12,11 @@ from __future__ import annotations
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Generic, TypeVar
+
+T = TypeVar("T")
 
 _STEP: Final = 0.05
 """Seconds between two looks of whoever waits for the thread to rest: of several who wait, only one is told."""
@@ -48,6 +51,24 @@ class Flag:
     def wait(self, timeout: float) -> bool:
         """Wait until it is set, for ``timeout`` seconds at most, and unset it; say whether it was."""
         return self._unset.acquire(timeout=min(max(0.0, timeout), threading.TIMEOUT_MAX))
+
+
+class Register(Generic[T]):
+    """Things for as long as they live, each once."""
+
+    __slots__ = ("_things",)
+
+    def __init__(self) -> None:
+        self._things: Final[dict[int, weakref.ref[T]]] = {}
+
+    def add(self, thing: T) -> None:
+        """Refer to it weakly from now on."""
+        number, things = id(thing), self._things
+        things[number] = weakref.ref(thing, lambda _: things.pop(number, None))
+
+    def living(self) -> list[T]:
+        """Return all that live."""
+        return [thing for reference in list(self._things.values()) if (thing := reference()) is not None]
 
 
 class Helper:

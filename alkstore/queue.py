@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Final, Self, Unpack, cast
@@ -16,6 +15,7 @@ from alkstore.consuming import Consumer, wait_for_job
 from alkstore.engine import Executor, SweepTexts
 from alkstore.errors import TransactionError, ValidationError, shown
 from alkstore.handle import Claim, JobHandle, note_settled
+from alkstore.helper import Register
 from alkstore.items import Item
 from alkstore.limits import BURY_PER_CLAIM, ID_MAX, PAGE_MAX, POLL_INTERVAL, RIPEN_PER_UNIT, SWEEP_BATCH
 from alkstore.names import check_name
@@ -56,7 +56,7 @@ class Queue(protocols.Queue):
     def __init__(self, session: Session, name: str, options: QueueOptions, codec: Codec) -> None:
         self._session = session
         self._store = session.store
-        self._consumers: weakref.WeakSet[Consumer] = weakref.WeakSet()
+        self._consumers: Register[Consumer] = Register()
         self._name = name
         self._options = options
         self._stamps = Stamps.of(options)
@@ -390,7 +390,7 @@ class Queue(protocols.Queue):
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Close the consumers; claims stay."""
-        for consumer in list(self._consumers):
+        for consumer in self._consumers.living():
             consumer.close()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from alkstore.engine import EngineTransaction, OpenConnection
 from alkstore.errors import AlkstoreError, NotSupportedError, OutcomeUnknownError, TransactionError
@@ -28,6 +28,16 @@ class Transaction(Root):
         if self._inner is None:
             raise TransactionError("the transaction has not begun: enter it with 'with'")
         return self._inner
+
+    def __enter__(self) -> Self:
+        """Begin; what a signal's handler raises meanwhile leaves nothing open, as nobody would end it."""
+        again = self._entered
+        try:
+            return super().__enter__()
+        except BaseException:
+            if not again:
+                self._end(well=False)
+            raise
 
     def _begin(self) -> None:
         self._store.check_open()
@@ -79,5 +89,7 @@ class Transaction(Root):
     def __del__(self) -> None:
         # A thread that ends, or a generator that is dropped, inside the block: what is open keeps others waiting.
         if getattr(self, "_inner", None) is not None and not self._over and self.is_of_this_process():
-            warnings.warn("a transaction was dropped while open, and is rolled back", ResourceWarning, stacklevel=2)
-            self._end(well=False)
+            try:
+                warnings.warn("a transaction was dropped while open, and is rolled back", ResourceWarning, stacklevel=2)
+            finally:  # where warnings are errors, too
+                self._end(well=False)

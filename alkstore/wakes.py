@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -13,7 +12,7 @@ from typing import Final, cast
 
 from alkstore.doorbell import Doorbell
 from alkstore.engine import Engine, Heard, Notifying
-from alkstore.helper import Flag, Helper
+from alkstore.helper import Flag, Helper, Register
 from alkstore.results import ResultWaiters, is_for_results
 from alkstore.waiting import Waiters
 
@@ -54,14 +53,14 @@ class Attendance(AbstractContextManager[None]):
     def __enter__(self) -> None:
         """Begin."""
         if self._notifying is not None:
-            self._notifying.attend(self._heard)
+            self._notifying.attend(self._heard, self)
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         """End."""
         if self._notifying is not None and self._process == os.getpid():  # else it was the parent's
-            self._notifying.leave()
+            self._notifying.leave(self)
 
 
 class Wakes:
@@ -113,8 +112,11 @@ class Wakes:
         return done if self._helper.call() else None
 
     def _give_back(self) -> None:
-        while self._left:
-            deed, done = self._left.popleft()
+        while True:
+            try:
+                deed, done = self._left.popleft()
+            except IndexError:  # there may be two of these threads: see ``Helper``
+                return
             try:
                 deed()
             finally:
@@ -147,16 +149,16 @@ class Wakes:
         self._begin()
 
 
-_open: Final[weakref.WeakSet[Wakes]] = weakref.WeakSet()
+_open: Final[Register[Wakes]] = Register()
 
 
 def _after_in_child() -> None:
-    for wakes in list(_open):
+    for wakes in _open.living():
         wakes.begin_anew()
 
 
 def _at_exit() -> None:
-    for wakes in list(_open):
+    for wakes in _open.living():
         wakes.flush()
 
 

@@ -107,13 +107,13 @@ class PostgresEngine(Engine, Joining, Notifying):
         """Say whether waiters are told."""
         return bool(rings) and not self._pool.location.silent
 
-    def attend(self, heard: Heard) -> None:
+    def attend(self, heard: Heard, who: object) -> None:
         """Hear of other stores' commits."""
-        self._ear.attend(heard)
+        self._ear.attend(heard, who)
 
-    def leave(self) -> None:
-        """End one ``attend``."""
-        self._ear.leave()
+    def leave(self, who: object) -> None:
+        """End what ``attend`` began."""
+        self._ear.leave(who)
 
     def listen(self, channels: frozenset[str]) -> Subscription:
         """Subscribe to notifications (W-1)."""

@@ -60,6 +60,8 @@ _MEND: Final = f"run: {COMMAND} (with --schema, where the store has one of its o
 _AGAIN: Final = frozenset({"40001", "40P01"})  # serialisation failure, deadlock
 
 _MEANINGS: Final[dict[str, tuple[type[AlkstoreError], str]]] = {
+    # Of what the library sends, a standby refuses BEGIN ... READ WRITE so, and no server anything else.
+    "0A000": (EngineUnavailableError, "the server takes no writes, it is a standby"),
     "25006": (EngineUnavailableError, "the server takes no writes: it is a standby, or set to read only"),
     "25P02": (TransactionError, "the transaction was aborted by an earlier error"),
     "26000": (

@@ -14,11 +14,12 @@ fork waits until none is being made, for a bounded time.
 from __future__ import annotations
 
 import os
-import threading
 import weakref
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Final, Protocol
+
+from alkstore.monitor import Monitor
 
 _CALM_WITHIN: Final = 5.0
 """Seconds that a fork waits for connections that are being made."""
@@ -46,20 +47,23 @@ class _Gate:
         self.begin_anew()
 
     def begin_anew(self) -> None:
-        self._changed = threading.Condition()
+        self._changed = Monitor()
         self._connecting = 0
 
     @contextmanager
     def connecting(self) -> Generator[None]:
         """Hold forks off while a connection is made."""
-        with self._changed:
-            self._connecting += 1
+        counted = False
         try:
+            with self._changed:
+                self._connecting += 1
+                counted = True
             yield
         finally:
-            with self._changed:
-                self._connecting -= 1
-                self._changed.notify_all()
+            if counted:
+                with self._changed:
+                    self._connecting -= 1
+                    self._changed.notify_all()
 
     def close(self) -> None:
         self._changed.acquire()

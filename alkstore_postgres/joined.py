@@ -158,10 +158,17 @@ class PostgresJoined(JoinedConnection):
         try:
             yield
         except BaseException:
-            if self.in_transaction:
-                self.rollback_to_savepoint(_SAVEPOINT)
+            self._undo()
             raise
         self.release_savepoint(_SAVEPOINT)
+
+    def _undo(self) -> None:
+        """Undo what ``atomic`` has begun; the exception on its way up says why."""
+        try:
+            if self.in_transaction:
+                self.rollback_to_savepoint(_SAVEPOINT)
+        except AlkstoreError:
+            return  # it can't be used any more: what is open on it fails when it is committed
 
     def ring(self, queue: str, count: int) -> None:
         """Notify within the transaction; of nobody, so that the store's own waiters are told, too."""

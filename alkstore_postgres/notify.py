@@ -37,6 +37,7 @@ import psycopg
 
 from alkstore.engine import Heard, Subscription
 from alkstore.errors import AlkstoreError, EngineUnavailableError, NotSupportedError, StoreClosedError
+from alkstore.monitor import Monitor
 from alkstore.records import Notification
 from alkstore_postgres import fork, sql
 from alkstore_postgres.channels import Channels
@@ -76,7 +77,7 @@ class QueuedSubscription(Subscription):
         self._listener = listener
         self.channels: Final = channels
         """The names, by the server's."""
-        self._changed = threading.Condition()
+        self._changed = Monitor()
         self._ready: deque[Notification] = deque()
         self._closed = False
         self._error: AlkstoreError | None = None
@@ -84,7 +85,7 @@ class QueuedSubscription(Subscription):
     def get(self, timeout: float | None) -> Notification | None:
         """Return the next one."""
         with self._changed:
-            self._changed.wait_for(lambda: self._ready or self._closed or self._error is not None, timeout)
+            self._changed.wait_for(lambda: bool(self._ready) or self._closed or self._error is not None, timeout)
             if self._closed:
                 return None
             if self._ready:
@@ -101,7 +102,7 @@ class QueuedSubscription(Subscription):
                 if not self._ready[0].gap:
                     self._ready[0] = _GAP
             self._ready.append(notification)
-            self._changed.notify()
+            self._changed.notify_all()
 
     def fail(self, error: AlkstoreError) -> None:
         """Have ``get`` raise, once it has given what came before."""
@@ -118,7 +119,7 @@ class QueuedSubscription(Subscription):
 
     def disown(self) -> None:
         """In a forked child: it is the parent's."""
-        self._changed = threading.Condition()
+        self._changed = Monitor()
         self._closed = True
 
 
@@ -136,9 +137,9 @@ class Ear:
         fork.survive(self)
 
     def _begin(self) -> None:
-        self._changed = threading.Condition()
+        self._changed = Monitor()
         self._heard: Heard | None = None
-        self._attending = 0
+        self._attending: set[weakref.ref[object]] = set()
         # Those that nobody has any more, be they closed or not, are gone from here by themselves.
         self._subscriptions: weakref.WeakSet[QueuedSubscription] = weakref.WeakSet()
         self._thread: threading.Thread | None = None
@@ -165,24 +166,19 @@ class Ear:
             sql.RING, {"channel": self._channels.wakes, "payloads": payloads}
         )
 
-    def attend(self, heard: Heard) -> None:
+    def attend(self, heard: Heard, who: object) -> None:
         """Hear of others' commits from now on, or poll."""
         if self._polls:
             return
         with self._changed:
             self._heard = heard
-            self._attending += 1
-        try:
-            self._await({self._channels.wakes})
-        except BaseException:
-            self.leave()
-            raise
+            self._attending.add(weakref.ref(who, self._attending.discard))
+        self._await({self._channels.wakes})
 
-    def leave(self) -> None:
-        """End one ``attend``."""
-        if not self._polls:
-            with self._changed:
-                self._attending -= 1
+    def leave(self, who: object) -> None:
+        """End what ``attend`` began."""
+        with self._changed:
+            self._attending.discard(weakref.ref(who))
 
     def listen(self, channels: frozenset[str]) -> Subscription:
         """Return a subscription, once the server listens for it."""
@@ -211,7 +207,7 @@ class Ear:
     @property
     def wakes(self) -> Literal["notify", "poll"]:
         """Whether others' commits are heard of at once."""
-        without = self._attending > 0 and self._thread is None
+        without = bool(self._attending) and self._thread is None
         return "poll" if self._polls or self.deaf or without else "notify"
 
     # --- what others ask of the thread -----------------------------------------------------------------------------
@@ -305,7 +301,7 @@ class Ear:
     def _goes_on(self, me: threading.Thread, idle_since: float | None = None) -> bool:
         """Say whether to go on; decided with the lock held, so that whoever comes just now starts another thread."""
         with self._changed:
-            needed = self._attending or self._subscriptions
+            needed = bool(self._attending or self._subscriptions)
             if not self._closed and (needed or (idle_since is not None and time.monotonic() < idle_since + _LINGER)):
                 return True
             if self._thread is me:

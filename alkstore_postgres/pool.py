@@ -22,10 +22,10 @@ import logging
 import os
 import select
 import socket
-import threading
 import time
+import weakref
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, LiteralString
 
 import psycopg
@@ -36,6 +36,8 @@ from psycopg.rows import TupleRow
 from alkstore.clock import Micros
 from alkstore.engine import Durability
 from alkstore.errors import EngineBusyError, EngineUnavailableError, StoreClosedError
+from alkstore.helper import Flag
+from alkstore.monitor import Monitor
 from alkstore_postgres import fork
 from alkstore_postgres.location import Location
 
@@ -43,6 +45,9 @@ _LOG: Final = logging.getLogger("alkstore")
 
 _GRACE: Final = 0.25
 """Seconds that ``close`` gives to calls that are under way."""
+
+_LOOK_AROUND: Final = 1.0
+"""Seconds after which whoever waits for a connection looks whether one was lost without being given back."""
 
 _MAX_IDLE: Final = 600.0
 """Seconds after which a connection that nobody needed is closed."""
@@ -93,12 +98,41 @@ _KNOWN: Final[LiteralString] = (
 )
 
 
+class _Slot:
+    """One of the connections that a pool may have, or the right to make it.
+
+    The pool refers to it weakly. A signal's handler may raise anywhere, also where a connection was taken out and isn't in
+    anybody's hands yet; then nobody gives it back, but it is nobody's any more, and so there is room for another.
+    """
+
+    __slots__ = ("__weakref__", "_connection")
+
+    def __init__(self) -> None:
+        self._connection: Callable[[], Connection | None] = lambda: None
+
+    @property
+    def connection(self) -> Connection | None:
+        """The connection, where it is made."""
+        return self._connection()
+
+    def empty(self) -> None:
+        """Forget the connection: it is closed."""
+        self._connection = lambda: None
+
+    def fill(self, connection: Connection) -> None:
+        """Note the connection, weakly: it refers to its slot."""
+        self._connection = weakref.ref(connection)
+        connection.slot = self
+
+
 class Connection(psycopg.Connection[TupleRow]):
     """A connection of the pool. It is in auto-commit mode: transactions begin with a BEGIN of the engine's own."""
 
-    settings: composing.Composed | None = None
+    settings: bytes | None = None
     """What sets each transaction up, where sessions are lent by the transaction; else the session is set up, once."""
 
+    slot: _Slot | None = None
+    """Its place among those of the pool; ``None`` where it has none, any more."""
     expires: float = 0.0
     """When it is to be replaced, and since when it has been idle: monotonic seconds."""
     idle_since: float = 0.0
@@ -118,13 +152,13 @@ class PoolBusyError(EngineBusyError):
 
 
 class _Place:
-    """A thread's place in the line. It is handed a connection, or the right to make one (``None``)."""
+    """A thread's place in the line, and what it is handed."""
 
-    __slots__ = ("connection", "served")
+    __slots__ = ("given", "served")
 
     def __init__(self) -> None:
-        self.served = threading.Event()
-        self.connection: Connection | None = None
+        self.served = Flag()
+        self.given: Connection | _Slot | None = None
 
 
 class Pool:
@@ -149,18 +183,14 @@ class Pool:
     def _begin(self) -> None:
         # One lock for all of it, held for microseconds: whoever waits for a connection waits at a place of its own. It
         # may be entered again: a transaction that the garbage collector finds in the middle of it gives its connection back.
-        self._lock = threading.RLock()
-        self._gone = threading.Condition(self._lock)  # a connection was closed
-        self._all: dict[
-            Connection, None
-        ] = {}  # every open one; a dict, as it keeps its order and is copied in one step
+        self._lock = Monitor()
+        self._slots: dict[int, weakref.ref[_Slot]] = {}  # by identity: a dict is copied in one step
         self._idle: deque[Connection] = deque()  # the latest used at the right
         self._line: deque[_Place] = deque()
-        self._size = 0  # open ones, and rights to make one
         self.process = os.getpid()
 
     def __repr__(self) -> str:
-        return f"<Pool to {self._location.where}, {self._size} of {self._location.pool_size}>"
+        return f"<Pool to {self._location.where}, {len(self._slots)} of {self._location.pool_size}>"
 
     @property
     def location(self) -> Location:
@@ -185,16 +215,19 @@ class Pool:
         Raises ``EngineUnavailableError`` where none can be made, ``EngineBusyError`` where none is given back within
         ``lock_timeout`` (without ``wait``: ``PoolBusyError``, at once), and ``StoreClosedError``.
         """
-        connection = self._take(wait)
-        if connection is not None:
-            if not fresh and time.monotonic() < connection.expires and not has_ended(connection):
-                return connection
-            self._drop(connection)  # and its place is ours
-        return self._connect()
+        while True:
+            taken = self._take(wait)
+            if isinstance(taken, _Slot):
+                return self._connect(taken)
+            if not fresh and time.monotonic() < taken.expires and not has_ended(taken):
+                return taken
+            slot = self._close(taken)
+            if slot is not None:  # else it was given up in the middle of being given back
+                return self._connect(slot)
 
     def release(self, connection: Connection) -> None:
         """Give a connection back, whatever state it is in; raises nothing of its own."""
-        if connection.process != os.getpid() or connection not in self._all:
+        if connection.process != os.getpid() or connection.slot is None:
             return  # the parent's, or discarded
         try:
             self._release(connection)
@@ -228,74 +261,99 @@ class Pool:
 
     def discard(self, connection: Connection) -> None:
         """Close a connection that can't be used any more; never raises."""
-        if connection.process == os.getpid() and self._drop(connection):
-            self._free()
+        if connection.process == os.getpid() and (slot := self._close(connection)) is not None:
+            self._free(slot)
 
-    def _take(self, wait: bool) -> Connection | None:
-        """Return an idle connection, or ``None`` for the right to make one."""
+    def _take(self, wait: bool) -> Connection | _Slot:
+        """Return an idle connection, or the right to make one."""
         with self._lock:
             self._check_open()
             if self._idle and not self._line:
                 return self._idle.pop()
-            if self._size < self._location.pool_size and not self._line:
-                self._size += 1
-                return None
+            if not self._line and (slot := self._new_slot()) is not None:
+                return slot
             if not wait:
                 raise PoolBusyError(f"all {self._location.pool_size} connections are in use (the option is pool_size)")
             place = _Place()
             self._line.append(place)
         try:
-            served = place.served.wait(self._patience)
+            self._wait(place)
         except BaseException:  # Ctrl-C: leave the line, or give back what has just come
             if not self._leave(place):
                 self._give_up(place)
             raise
-        if not served and self._leave(place):
+        if place.given is None and self._leave(place):
             raise EngineBusyError(
                 f"all {self._location.pool_size} connections were in use for {self._patience:g} s "
                 f"(the options are pool_size and lock_timeout)"
             )
-        if self._closed:
+        if self._closed or place.given is None:
             self._give_up(place)
-            self._check_open()
-        return place.connection
+            raise StoreClosedError("the store is closed")
+        return place.given
+
+    def _wait(self, place: _Place) -> None:
+        """Wait to be served; now and then look whether a connection was lost that nobody gave back."""
+        until = time.monotonic() + self._patience
+        while not place.served.wait(min(_LOOK_AROUND, until - time.monotonic())) and time.monotonic() < until:
+            with self._lock:
+                if self._line and self._line[0] is place and (slot := self._new_slot()) is not None:
+                    self._serve(slot)
 
     def _leave(self, place: _Place) -> bool:
-        """Leave the line; ``False`` where something has been handed out already."""
+        """Leave the line; ``False`` where something has been handed out already, or the line was sent away."""
         with self._lock:
-            if not place.served.is_set():
+            if place in self._line:
                 self._line.remove(place)
                 return True
         return False
 
     def _give_up(self, place: _Place) -> None:
         """Give back what was handed out."""
-        if place.connection is not None:
-            self.release(place.connection)
-        else:
-            self._free()
+        given = place.given
+        if isinstance(given, Connection):
+            self.release(given)
+        elif given is not None:
+            self._free(given)
 
-    def _serve(self, connection: Connection | None) -> None:
+    def _serve(self, given: Connection | _Slot) -> None:
         place = self._line.popleft()
-        place.connection = connection
+        place.given = given
         place.served.set()
 
-    def _free(self) -> None:
+    def _new_slot(self) -> _Slot | None:
+        """With the lock held: return a new right to make a connection, where there is room."""
+        if len(self._slots) >= self._location.pool_size:
+            for number in [number for number, slot in self._slots.items() if slot() is None]:
+                del self._slots[number]
+            if len(self._slots) >= self._location.pool_size:
+                return None
+        slot = _Slot()
+        self._slots[id(slot)] = weakref.ref(slot)
+        return slot
+
+    def _free(self, slot: _Slot) -> None:
         """Pass on the right to make a connection."""
         with self._lock:
-            if self._line:
-                self._serve(None)
+            if self._line and not self._closed:
+                self._serve(slot)
             else:
-                self._size -= 1
+                self._slots.pop(id(slot), None)
 
-    def _drop(self, connection: Connection) -> bool:
-        """Close a connection; say whether it still counted."""
+    def _close(self, connection: Connection) -> _Slot | None:
+        """Close a connection, and return its slot, if it had one yet."""
         with self._lock:
-            counted = connection in self._all
-            self._all.pop(connection, None)
-            self._gone.notify_all()
+            slot, connection.slot = connection.slot, None
+            if slot is not None:
+                slot.empty()
+            self._lock.notify_all()
         connection.close()
-        return counted
+        return slot
+
+    def _connections(self) -> list[Connection]:
+        """Return all that are open."""
+        slots = [slot for reference in list(self._slots.values()) if (slot := reference()) is not None]
+        return [connection for slot in slots if (connection := slot.connection) is not None]
 
     def _check_open(self) -> None:
         if self._closed:
@@ -303,18 +361,17 @@ class Pool:
 
     # --- making --------------------------------------------------------------------------------------------------
 
-    def _connect(self) -> Connection:
+    def _connect(self, slot: _Slot) -> Connection:
         """Make a connection, by a right to; the right is given back where that fails."""
         try:
             with fork.connecting():
                 connection = self._make(self._location.conninfo, self._settings, lent=self._location.lent)
-                with self._lock:
-                    self._all[connection] = None  # where a fork's child finds it
-                    closed = self._closed
+                slot.fill(connection)  # where a fork's child finds it
         except BaseException:
-            self._free()
+            slot.empty()
+            self._free(slot)
             raise
-        if closed:
+        if self._closed:
             self.discard(connection)
             self._check_open()
         return connection
@@ -359,7 +416,7 @@ class Pool:
                 for name, value in wanted.items()
                 if name in known and not name.startswith("default_")  # what is named in BEGIN
             ]
-            connection.settings = composing.SQL("SELECT {}").format(composing.SQL(", ").join(each))
+            connection.settings = composing.SQL("SELECT {}").format(composing.SQL(", ").join(each)).as_bytes(connection)
         else:
             connection.execute(_SET_UP, settings, prepare=False).fetchall()
 
@@ -388,15 +445,15 @@ class Pool:
             self.discard(connection)
         with self._lock:
             # Calls that are nearly done are let through; those that wait, for a lock perhaps, are cut off (S-3).
-            self._gone.wait_for(lambda: not self._all, _GRACE)
-            left = list(self._all)
+            self._lock.wait_for(lambda: not self._connections(), _GRACE)
+            left = self._connections()
         for connection in left:
             cut(connection)
 
     def descriptors(self) -> list[int]:
         """Return the descriptors of all open connections, for a fork's child."""
         found: list[int] = []
-        for connection in list(self._all):
+        for connection in self._connections():
             try:
                 found.append(connection.pgconn.socket)
             except psycopg.Error:
@@ -405,7 +462,7 @@ class Pool:
 
     def begin_anew(self) -> None:
         """In a fork's child: keep what was inherited from the garbage collector, and start with nothing."""
-        self._inherited += self._all
+        self._inherited += self._connections()
         self._begin()
 
 

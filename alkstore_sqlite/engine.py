@@ -209,13 +209,13 @@ class SqliteEngine:
         """Say whether anybody else can hear: of a store in memory, only its own listeners."""
         return notified or self._pool.location.path is not None
 
-    def attend(self, heard: Heard) -> None:
+    def attend(self, heard: Heard, who: object) -> None:
         """Hear of other processes' commits."""
-        self._hub.attend(heard)
+        self._hub.attend(heard, who)
 
-    def leave(self) -> None:
-        """End one ``attend``."""
-        self._hub.leave()
+    def leave(self, who: object) -> None:
+        """End what ``attend`` began."""
+        self._hub.leave(who)
 
     def listen(self, channels: frozenset[str]) -> Subscription:
         """Subscribe to notifications (W-1)."""

@@ -18,6 +18,7 @@ behind a head that was stopped, there is trying at random short intervals.
 from __future__ import annotations
 
 import contextlib
+import operator
 import os
 import random
 import sys
@@ -28,6 +29,8 @@ from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Final, TypeVar
+
+from alkstore.monitor import Monitor
 
 T = TypeVar("T")
 
@@ -68,6 +71,33 @@ else:
         fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
+class Hold(list[bool]):
+    """What somebody has of a lock: something, while he has it. Whoever loses it without a word has given it back.
+
+    The lock is taken and that is noted in one call of the interpreter's own, and given back likewise: no handler of a signal
+    comes between the two, which might raise, so that it would never be known whose the lock is.
+    """
+
+    __slots__ = ("_lock",)
+
+    def __init__(self, lock: threading.Lock) -> None:
+        super().__init__()
+        self._lock: Final = lock
+
+    def take(self, timeout: float) -> bool:
+        """Take it within ``timeout`` seconds, and say whether that was possible."""
+        self.extend(filter(None, map(self._lock.acquire, (timeout > 0,), (timeout if timeout > 0 else -1,))))
+        return bool(self)
+
+    def give(self) -> None:
+        """Give it back, if it is had."""
+        if self:
+            self[:] = filter(None, map(operator.call, (self._lock.release,)))  # which is None, and so leaves nothing
+
+    def __del__(self) -> None:
+        self.give()
+
+
 class Mutex:
     """A lock within the process: newcomers may pass those who wait, but not for long.
 
@@ -76,41 +106,53 @@ class Mutex:
     waited for 5 ms, and then queue behind it.
     """
 
-    __slots__ = ("_free", "_guard", "_hungry", "_line", "release")
+    __slots__ = ("_free", "_guard", "_hungry", "_line", "_spare")
 
     def __init__(self) -> None:
         self._free: Final = threading.Lock()
         self._guard: Final = threading.Lock()
         self._line: Final[deque[threading.Lock]] = deque()
         self._hungry = False
-        self.release: Final[Callable[[], None]] = self._free.release
+        self._spare: Final[deque[Hold]] = deque()
+        """Used again: an end of one is a place where what a handler raises would be lost."""
 
-    def acquire(self, timeout: float) -> bool:
-        """Take the lock within ``timeout`` seconds, and say whether that was possible."""
-        if not self._hungry and self._free.acquire(blocking=False):
-            return True
-        return self._wait(timeout)
+    def acquire(self, timeout: float) -> Hold | None:
+        """Take the lock within ``timeout`` seconds; ``None`` where that was not possible."""
+        try:
+            hold = self._spare.pop()
+        except IndexError:
+            hold = Hold(self._free)
+        if (not self._hungry and hold.take(0)) or self._wait(hold, timeout):
+            return hold
+        return None
 
-    def _wait(self, timeout: float) -> bool:
+    def release(self, hold: Hold) -> None:
+        """Give it back."""
+        hold.give()
+        self._spare.append(hold)
+
+    def _wait(self, hold: Hold, timeout: float) -> bool:
         deadline = time.monotonic() + timeout
         turn = threading.Lock()
         turn.acquire()
-        with self._guard:
-            self._line.append(turn)
-            first = self._line[0] is turn
         try:
+            with self._guard:
+                self._line.append(turn)
+                first = self._line[0] is turn
             if not first and not turn.acquire(timeout=max(0.0, deadline - time.monotonic())):
                 return False
             # First in line from here on. Only this thread sets and clears the flag until it leaves.
-            if self._free.acquire(timeout=min(_PATIENCE, max(0.0, deadline - time.monotonic()))):
+            if hold.take(min(_PATIENCE, max(0.0, deadline - time.monotonic()))):
                 return True
             self._hungry = True
-            return self._free.acquire(timeout=max(0.0, deadline - time.monotonic()))
+            return hold.take(max(0.0, deadline - time.monotonic()))
         finally:
             self._leave(turn)
 
     def _leave(self, turn: threading.Lock) -> None:
         with self._guard:
+            if turn not in self._line:
+                return  # a handler raised before it stood there
             was_first = self._line[0] is turn
             self._line.remove(turn)
             if was_first:
@@ -122,15 +164,18 @@ class Mutex:
 class Inside:
     """Held by whoever is inside SQLite with a transaction's connection: its own thread, a fork, or ``close``.
 
-    The thread that has it may enter again: a statement can call a Python function that uses the transaction.
+    The thread that made it may enter again: a statement can call a Python function that uses the transaction.
     """
 
-    __slots__ = ("_depth", "_lock", "_owner")
+    __slots__ = ("_depth", "_elsewhere", "_here", "_lock", "_owner")
 
     def __init__(self) -> None:
         self._lock: Final = threading.Lock()
-        self._owner: int | None = None
+        self._owner: Final = threading.get_ident()
+        self._here: Final = Hold(self._lock)
         self._depth = 0
+        self._elsewhere: Final = Hold(self._lock)
+        """Of the thread in which the collector found the transaction."""
 
     def acquire(self, *, timeout: float) -> bool:
         """Take it from outside of the transaction within ``timeout`` seconds, and say whether that was possible."""
@@ -141,19 +186,22 @@ class Inside:
         self._lock.release()
 
     def __enter__(self) -> None:
-        me = threading.get_ident()
-        if self._owner != me:  # if it is, then nobody else can change it
-            self._lock.acquire()
-            self._owner = me
+        if self._owner != threading.get_ident():
+            self._elsewhere.take(threading.TIMEOUT_MAX)
+            return
+        if not self._here:
+            self._here.take(threading.TIMEOUT_MAX)
         self._depth += 1
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._owner != threading.get_ident():
+            self._elsewhere.give()
+            return
         self._depth -= 1
         if not self._depth:
-            self._owner = None
-            self._lock.release()
+            self._here.give()
 
 
 class Line:
@@ -208,7 +256,7 @@ class _Place:
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor: Final = descriptor
-        self._guard: Final = threading.Condition(threading.Lock())
+        self._guard: Final = Monitor()
         self._wanted = False
         self._waiting = False
         self._held = False

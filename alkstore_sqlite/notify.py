@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from alkstore.engine import Heard, Subscription
 from alkstore.errors import EngineUnavailableError
+from alkstore.monitor import Monitor
 from alkstore.records import Notification
 from alkstore_sqlite import sql
 from alkstore_sqlite.bells import ANYTHING, Bell, ring, spell
@@ -68,9 +69,9 @@ class Hub:
         pool.heirs.append(self.inherit)
 
     def _begin(self) -> None:
-        self._changed = threading.Condition()
+        self._changed = Monitor()
         self._heard: Heard | None = None
-        self._attending = 0
+        self._attending: set[weakref.ref[object]] = set()
         self._listeners: set[weakref.ref[TableSubscription]] = set()
         """Weakly: whoever drops his without a word is told of nothing any more, and keeps no thread running."""
         self._thread: threading.Thread | None = None
@@ -93,17 +94,17 @@ class Hub:
             self.step()
             ring(self._database, None if self._bell is None else self._bell.name, spell(rings, notified=notified))
 
-    def attend(self, heard: Heard) -> None:
+    def attend(self, heard: Heard, who: object) -> None:
         """Hear of others' commits from now on."""
         with self._changed:
             self._heard = heard
-            self._attending += 1
+            self._attending.add(weakref.ref(who, self._attending.discard))
         self._start()
 
-    def leave(self) -> None:
-        """End one ``attend``."""
+    def leave(self, who: object) -> None:
+        """End what ``attend`` began."""
         with self._changed:
-            self._attending -= 1
+            self._attending.discard(weakref.ref(who))
             self._changed.notify_all()
 
     def listen(self, channels: frozenset[str]) -> Subscription:
@@ -226,7 +227,7 @@ class Hub:
         The commit may well be this store's own. So where many wait, one question for all of them comes before the looks
         of each: which queues have a job at all. It is asked after the change was seen, and so sees what was committed.
         """
-        waiting, heard = self._attending, self._heard
+        waiting, heard = len(self._attending), self._heard
         queues = watch.queues(waiting) if waiting > _FEW else None
         if queues is None:
             self._hear(ANYTHING)
@@ -349,7 +350,7 @@ class TableSubscription(Subscription):
         self._channels = json.dumps(sorted(channels), ensure_ascii=False)
         self._after = 0
         self._ready: deque[Notification] = deque()
-        self._changed = threading.Condition()
+        self._changed = Monitor()
         self._reading = threading.Lock()
         self._stirs = 0
         self._seen = 0
@@ -377,7 +378,7 @@ class TableSubscription(Subscription):
                     return None
                 times = [seconds for seconds in (left, step) if seconds is not None]
                 self._changed.wait_for(
-                    lambda: self._ready or self._is_stirred() or self._closed, min(times, default=None)
+                    lambda: bool(self._ready) or self._is_stirred() or self._closed, min(times, default=None)
                 )
         return None
 
@@ -416,5 +417,5 @@ class TableSubscription(Subscription):
     def disown(self) -> None:
         """In a forked child: it is the parent's."""
         self._closed = True
-        self._changed = threading.Condition()
+        self._changed = Monitor()
         self._reading = threading.Lock()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol, TypeVar
@@ -14,6 +14,8 @@ from urllib.parse import quote
 
 from alkstore.engine import EngineOptions
 from alkstore.errors import AlkstoreError, EngineBusyError, EngineUnavailableError, StoreClosedError
+from alkstore.helper import Flag
+from alkstore.monitor import Monitor
 from alkstore_sqlite import fork
 from alkstore_sqlite.errors import is_busy, is_cut, translate
 from alkstore_sqlite.executor import Units
@@ -22,6 +24,9 @@ from alkstore_sqlite.locking import Inside, pause
 from alkstore_sqlite.writers import Writers
 
 T = TypeVar("T")
+
+_LOOK_AROUND: Final = 1.0
+"""Seconds after which whoever waits for a connection looks whether one was lost without being given back."""
 
 POOL_SIZE: Final = 16
 """Most connections that a store opens by default: one writes, the others read."""
@@ -58,16 +63,21 @@ class Held(Protocol):
         ...
 
 
+class _Right:
+    """The right to open a connection: for as long as somebody has it."""
+
+    __slots__ = ("__weakref__",)
+
+
 class _Waiter:
     """One who waits for a connection, and what he is given."""
 
-    __slots__ = ("may_open", "turn", "units")
+    __slots__ = ("right", "turn", "units")
 
     def __init__(self) -> None:
-        self.turn = threading.Lock()
-        self.turn.acquire()
+        self.turn = Flag()
         self.units: Units | None = None
-        self.may_open = False
+        self.right: _Right | None = None
 
 
 class Pool:
@@ -98,21 +108,23 @@ class Pool:
         """Called in a forked child, before anything else there."""
         self._closed = False
         self._orphaned = location.path is not None and not fork.is_usable(location.path)
+        self._memory: sqlite3.Connection | None = None
         self._renew()
         fork.register(self)
 
     def _renew(self) -> None:
         """Make whatever threads share: when the pool is made, and anew in a forked child."""
         self.writers = Writers(self)
-        self._guard = threading.Lock()
-        self._changed = threading.Condition(self._guard)
+        self._guard = Monitor()
         self._idle: list[Units] = []
-        self._open: set[Units] = set()
-        self._opening = 0
+        # Weakly: a signal's handler may raise where a connection, or the right to open one, was taken and is in nobody's hands
+        # yet. Nobody gives it back then, and there is room for another.
+        self._open: weakref.WeakSet[Units] = weakref.WeakSet()
+        self._opening: weakref.WeakSet[_Right] = weakref.WeakSet()
         self._apart = 0
         """How many there are beside those that are lent out."""
         self._waiting: deque[_Waiter] = deque()
-        self._held: set[Held] = set()
+        self._held: weakref.WeakSet[Held] = weakref.WeakSet()
         self._frozen = False
         self._out: list[Units] = []
         self._stopped: list[Held] = []
@@ -151,42 +163,66 @@ class Pool:
             if self._idle and not self._frozen:
                 return self._idle.pop()
             if not self._frozen and not self._waiting and self._has_room():
-                self._opening += 1
-                waiter = None
+                taken = self._new_right()
             else:
-                waiter = _Waiter()
-                self._waiting.append(waiter)
-        if waiter is not None:
-            units = self._wait(waiter)
-            if units is not None:
-                return units
+                taken = _Waiter()
+                self._waiting.append(taken)
+        if isinstance(taken, _Waiter):
+            taken = self._wait(taken)
+        return taken if isinstance(taken, Units) else self._open_one(taken)
+
+    def _new_right(self) -> _Right:
+        """With the guard held: reserve room for one more connection."""
+        right = _Right()
+        self._opening.add(right)
+        return right
+
+    def _open_one(self, right: _Right) -> Units:
         try:
             units = Units(self.connect())
         except BaseException:
             with self._guard:
-                self._opening -= 1
+                self._opening.discard(right)
                 self._offer_place()
             raise
         with self._guard:
-            self._opening -= 1
+            self._opening.discard(right)
             if self._closed:  # meanwhile
                 _close(units)
             self.check_open()
             self._open.add(units)
         return units
 
-    def _wait(self, waiter: _Waiter) -> Units | None:
-        """Wait for a connection; ``None`` is the right to open one."""
-        if not waiter.turn.acquire(timeout=self.timeout):
-            with self._guard:
-                if waiter in self._waiting:
-                    self._waiting.remove(waiter)
-                    raise EngineBusyError(
-                        f"{self.where}: no connection came free within {self.timeout:g} s; {self._size} are in use"
-                    )
-        if waiter.units is None and not waiter.may_open:
-            self.check_open()
-        return waiter.units
+    def _wait(self, waiter: _Waiter) -> Units | _Right:
+        """Wait for a connection, or for the right to open one."""
+        until = time.monotonic() + self.timeout
+        try:
+            # Now and then he looks whether one was lost that nobody gave back.
+            while not waiter.turn.wait(min(_LOOK_AROUND, until - time.monotonic())):
+                with self._guard:
+                    if time.monotonic() >= until and waiter in self._waiting:
+                        raise EngineBusyError(
+                            f"{self.where}: no connection came free within {self.timeout:g} s; {self._size} are in use"
+                        )
+                    self._offer_place()
+        except BaseException:
+            self._leave(waiter)
+            raise
+        given = waiter.units or waiter.right
+        if given is None:
+            raise self.closed_error()
+        return given
+
+    def _leave(self, waiter: _Waiter) -> None:
+        """Stand in the line no more, and leave to others what was given meanwhile."""
+        with self._guard:
+            if waiter in self._waiting:
+                self._waiting.remove(waiter)
+            if waiter.units is not None:
+                self._place(waiter.units)
+            elif waiter.right is not None:
+                self._opening.discard(waiter.right)
+                self._offer_place()
 
     # The following are called with the guard held.
 
@@ -200,10 +236,10 @@ class Pool:
         elif self._waiting:
             waiter = self._waiting.popleft()
             waiter.units = units
-            waiter.turn.release()
+            waiter.turn.set()
         else:
             self._idle.append(units)
-        self._changed.notify_all()
+        self._guard.notify_all()
 
     def _place_idle(self) -> None:
         for _ in range(len(self._idle)):
@@ -214,13 +250,12 @@ class Pool:
         """Let the first who waits open a connection, where there may be one more."""
         if self._waiting and not self._frozen and self._has_room():
             waiter = self._waiting.popleft()
-            waiter.may_open = True
-            self._opening += 1
-            waiter.turn.release()
-        self._changed.notify_all()
+            waiter.right = self._new_right()
+            waiter.turn.set()
+        self._guard.notify_all()
 
     def _has_room(self) -> bool:
-        return len(self._open) + self._opening < self._size + self._apart
+        return len(self._open) + len(self._opening) < self._size + self._apart
 
     # --- connections apart ---------------------------------------------------------------------------------------
 
@@ -230,24 +265,24 @@ class Pool:
         So he takes none from those who wait for one, however few they may be.
         """
         with self._guard:
-            if not self._changed.wait_for(lambda: not self._frozen or self._closed, self.timeout):
+            if not self._guard.wait_for(lambda: not self._frozen or self._closed, self.timeout):
                 raise EngineBusyError(f"{self.where}: a fork took longer than {self.timeout:g} s")
             self.check_open()
             self._apart += 1
-            self._opening += 1
+            right = self._new_right()
         try:
             units = Units(self.connect())
         except BaseException:
             with self._guard:
-                self._opening -= 1
+                self._opening.discard(right)
                 self._apart -= 1
-                self._changed.notify_all()
+                self._guard.notify_all()
             raise
         with self._guard:
-            self._opening -= 1
+            self._opening.discard(right)
             self._open.add(units)
             self._held.add(held)
-            self._changed.notify_all()
+            self._guard.notify_all()
             closed = self._closed  # meanwhile
         if closed:
             self.close_apart(held, units)
@@ -260,7 +295,7 @@ class Pool:
             self._held.discard(held)
             self._open.discard(units)
             self._apart -= 1
-            self._changed.notify_all()
+            self._guard.notify_all()
         _close(units)
 
     # --- opening -------------------------------------------------------------------------------------------------
@@ -289,8 +324,14 @@ class Pool:
         return StoreClosedError(f"the store {self.where} is closed")
 
     def connect(self) -> sqlite3.Connection:
-        """Open a connection and set it up; the errors are alkstore's."""
+        """Open a connection and set it up; the errors are alkstore's.
+
+        A database in memory lives as long as its one connection, which is given again to whoever comes after one who lost it.
+        """
         path = self.location.path
+        if self._memory is not None:
+            self._memory.rollback()
+            return self._memory
         try:
             connection = sqlite3.connect(
                 ":memory:" if path is None else self._uri(path),
@@ -311,6 +352,8 @@ class Pool:
                 raise
         except sqlite3.Error as exc:
             raise self.failure(exc) from exc
+        if path is None:
+            self._memory = connection
         return connection
 
     def _uri(self, path: str) -> str:
@@ -362,7 +405,7 @@ class Pool:
         """Note a transaction: its connection is borrowed, and yet nobody is inside SQLite with it between calls."""
         with self._guard:
             self._held.add(held)
-            self._changed.notify_all()
+            self._guard.notify_all()
 
     def let_go(self, held: Held) -> None:
         """Note that a transaction is over."""
@@ -381,7 +424,7 @@ class Pool:
             held = list(self._held)
             self._place_idle()
             while self._waiting:
-                self._waiting.popleft().turn.release()
+                self._waiting.popleft().turn.set()
         for transaction in held:
             transaction.cut(deadline)
         self._interrupt_all(deadline)
@@ -389,10 +432,10 @@ class Pool:
 
     def _interrupt_all(self, deadline: float) -> None:
         with self._guard:
-            while (self._opening or self._open) and (left := deadline - time.monotonic()) > 0:
-                for units in self._open:
+            while (len(self._opening) or len(self._open)) and (left := deadline - time.monotonic()) > 0:
+                for units in list(self._open):
                     units.interrupt()
-                self._changed.wait(min(left, _CLOSE_STEP))
+                self._guard.wait(min(left, _CLOSE_STEP))
 
     # --- fork (see fork.py) --------------------------------------------------------------------------------------
 
@@ -402,7 +445,7 @@ class Pool:
             self._frozen = True
             self._place_idle()
             while self._inside() and (left := deadline - time.monotonic()) > 0:
-                self._changed.wait(left)
+                self._guard.wait(left)
             calm = not self._inside()
             held = list(self._held)
         for transaction in held:
@@ -413,7 +456,7 @@ class Pool:
         return calm
 
     def _inside(self) -> bool:
-        return len(self._open) + self._opening > len(self._out) + len(self._held)
+        return len(self._open) + len(self._opening) > len(self._out) + len(self._held)
 
     def thaw(self) -> None:
         """In the parent, after a fork: go on."""
@@ -422,7 +465,7 @@ class Pool:
         with self._guard:
             self._stopped = []
             self._frozen = False
-            self._changed.notify_all()
+            self._guard.notify_all()
             out, self._out = self._out, []
             for units in out:
                 self._place(units)

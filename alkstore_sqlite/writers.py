@@ -38,15 +38,17 @@ class Writers:
     def begin(self) -> Units:
         """Return a connection that has the write lock (T-6); raise ``EngineBusyError`` where it doesn't come in time."""
         pool = self._pool
-        if not self._mutex.acquire(pool.timeout):
+        hold = self._mutex.acquire(pool.timeout)
+        if hold is None:
             pool.check_open()
             raise EngineBusyError(f"{pool.where}: the write lock did not come free within {pool.timeout:g} s")
         try:
-            units = self._try_begin()
-            return self._stand_in_line() if units is None else units
+            units = self._try_begin() or self._stand_in_line()
+            units.write_hold = hold
         except BaseException:
-            self._mutex.release()
+            self._mutex.release(hold)
             raise
+        return units
 
     def _try_begin(self) -> Units | None:
         pool = self._pool
@@ -89,12 +91,13 @@ class Writers:
         For a write lock on a connection that isn't the pool's: its own holder ends it.
         """
         deadline = time.monotonic() + self._pool.timeout
-        if not self._mutex.acquire(self._pool.timeout):
+        hold = self._mutex.acquire(self._pool.timeout)
+        if hold is None:
             return None
         try:
             return self._in_line(attempt, deadline)
         finally:
-            self._mutex.release()
+            self._mutex.release(hold)
 
     def locked_out(self) -> EngineBusyError:
         """Return the error for a write lock that didn't come in time (Z-12)."""
@@ -113,10 +116,16 @@ class Writers:
         except BaseException:
             self.abandon(units)
             raise
+        self._end(units, self._pool.give)
+
+    def _end(self, units: Units, part: Callable[[Units], None]) -> None:
+        """Give the connection back, or up, and then the lock."""
+        hold, units.write_hold = units.write_hold, None
         try:
-            self._pool.give(units)
+            part(units)
         finally:
-            self._mutex.release()
+            if hold is not None:
+                self._mutex.release(hold)
 
     def _commit(self, units: Units) -> None:
         try:
@@ -132,10 +141,7 @@ class Writers:
 
         Without ``keep`` the connection is given up, too: after a commit that failed, or an error that will come again.
         """
-        try:
-            self._undo(units, keep=keep)
-        finally:
-            self._mutex.release()
+        self._end(units, lambda undone: self._undo(undone, keep=keep))
 
     def _undo(self, units: Units, *, keep: bool = True) -> None:
         if units.connection.in_transaction:
@@ -153,10 +159,11 @@ class Writers:
 
         Where that takes longer than to the deadline (monotonic), the line's file stays open until the process ends.
         """
-        if self._mutex.acquire(max(0.0, deadline - time.monotonic())):
+        hold = self._mutex.acquire(max(0.0, deadline - time.monotonic()))
+        if hold is not None:
             if self._line is not None:
                 self._line.close()
-            self._mutex.release()
+            self._mutex.release(hold)
 
     def forget(self) -> None:
         """In a forked child: drop what belongs to the parent."""

@@ -21,7 +21,7 @@ def on_top_of(step: int | None, deed: Callable[[], object]) -> Generator[Steps]:
     steps = Steps()
 
     def trace(frame: FrameType, event: str, _: object) -> Any:
-        if event == "call" and not str(frame.f_globals.get("__name__")).startswith(("alkstore", "threading")):
+        if event == "call" and not _is_the_librarys(frame):
             return None
         frame.f_trace_opcodes = True
         if event == "opcode":
@@ -36,3 +36,31 @@ def on_top_of(step: int | None, deed: Callable[[], object]) -> Generator[Steps]:
         yield steps
     finally:
         sys.settrace(before)
+
+
+@contextmanager
+def struck_at(step: int | None, handler: Callable[[], object]) -> Generator[Steps]:
+    """Run a signal's handler, which may raise, at that place of the library in the block; ``None``: only count them.
+
+    Counted is where CPython runs handlers: where a function begins, and where a call of one in C has returned.
+    """
+    steps = Steps()
+
+    def profile(frame: FrameType, event: str, _: object) -> None:
+        if event not in {"call", "c_return"} or not _is_the_librarys(frame):
+            return
+        steps.taken += 1
+        if steps.taken - 1 == step:
+            sys.setprofile(None)  # a handler isn't run on top of itself
+            handler()
+
+    before = sys.getprofile()
+    sys.setprofile(profile)
+    try:
+        yield steps
+    finally:
+        sys.setprofile(before)
+
+
+def _is_the_librarys(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__")).startswith(("alkstore", "threading"))

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from alkstore.helper import Flag, Helper
+from alkstore.helper import Flag, Helper, Register
 from contract_tests.interrupting import on_top_of
 from tests.support.waiting import wait_until
 
@@ -121,3 +121,28 @@ def test_it_may_be_called_on_top_of_its_being_called() -> None:
         assert work.helper.flush(WITHIN)
         assert len(work.done) in (asked, asked - 1)  # it may have needed fewer steps
         asked = len(work.done)
+
+
+def test_a_register_has_what_lives_while_others_come_and_go() -> None:
+    """Gone through by one thread as another adds: each that lives all the while is there."""
+
+    class Thing:
+        pass
+
+    register, kept, stop = Register[Thing](), [Thing() for _ in range(10)], threading.Event()
+    for thing in kept:
+        register.add(thing)
+
+    def churn() -> None:
+        while not stop.is_set():
+            register.add(Thing())
+
+    thread = threading.Thread(target=churn)
+    thread.start()
+    try:
+        for _ in range(2_000):
+            assert set(kept) <= set(register.living())
+    finally:
+        stop.set()
+        thread.join(30)
+    assert set(kept) == set(register.living())

@@ -28,7 +28,7 @@ from alkstore import (
 )
 from alkstore.store import Store
 from tests.postgres.conftest import Opener
-from tests.postgres.door import Door, in_transaction
+from tests.postgres.door import Door, engine_of, in_transaction
 from tests.support.joining import results_through, work_through
 from tests.support.postgres_server import PostgresServer, private_server
 from tests.support.tcp_proxy import Fate, TcpProxy
@@ -429,3 +429,25 @@ def test_an_auto_commit_write_that_is_cut_is_in_doubt(
                 queue.enqueue_many(range(2_500)) if many else queue.enqueue("the-one-that-is-cut")
             assert sprung.wait(WAIT)
     wait_until(lambda: len(door.live()) == ((2_500 if many else 1) if fate == "answered" else 0), WAIT, "the end of it")
+
+
+def test_a_savepoint_that_can_not_be_rolled_back_to_hides_no_exception(
+    store: Store, connect: Callable[..., psycopg.Connection[Any]], door: Door
+) -> None:
+    """As the session is terminated in the middle of a batch: the exception of what gives the jobs is the one to go up."""
+    connection = connect()
+    joined = store.join(connection)
+    joined.queue("q").enqueue(1)
+
+    def items() -> Iterator[int]:
+        yield from range(2_000)
+        door.do("SELECT pg_terminate_backend(%s, 10000)", connection.info.backend_pid)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        joined.queue("q").enqueue_many(items())
+    joined = store.join(connect())
+    with pytest.raises(ZeroDivisionError), engine_of(store).join(connection := connect()).atomic():
+        door.do("SELECT pg_terminate_backend(%s, 10000)", connection.info.backend_pid)
+        raise ZeroDivisionError
+    assert door.live() == set()

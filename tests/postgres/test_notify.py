@@ -222,7 +222,7 @@ def test_a_wake_that_cannot_be_read_is_taken_for_any_change(
     """W-4: whoever may connect can send anything there."""
     caplog.set_level(logging.DEBUG, "alkstore")
     ear, came = ear_of(store), SimpleQueue[tuple[str | None, int]]()
-    ear.attend(lambda queue, count: came.put((queue, count)))
+    ear.attend(lambda queue, count: came.put((queue, count)), store)
     for junk in JUNK:
         door.do("SELECT pg_notify(%s, %s)", ear._channels.wakes, junk)
         assert (None, 0) == came.get(timeout=WAIT), junk
@@ -230,7 +230,7 @@ def test_a_wake_that_cannot_be_read_is_taken_for_any_change(
     assert not any(record.levelno > logging.DEBUG for record in caplog.records)
     open_store().queue("q").enqueue(1)
     assert ("q", 1) == came.get(timeout=WAIT)
-    ear.leave()
+    ear.leave(store)
 
 
 @pytest.mark.parametrize("junk", ["", "junk", ":x", "x:x", "1", "é:\U0001f600"])
@@ -324,12 +324,12 @@ def test_who_waits_while_wakes_are_unlistened_is_woken(
         store.queue("q").wait(0)
         with store.listen("another"):
             assert sent.wait(WAIT)
-            ear.attend(lambda queue, _: rung.set() if queue == "q" else None)
+            ear.attend(lambda queue, _: rung.set() if queue == "q" else None, store)
             other.queue("q").enqueue(1)
             bell_of(other).flush()
             go_on.set()
             assert rung.wait(WAIT)
-            ear.leave()
+            ear.leave(store)
 
 
 def test_who_comes_while_the_session_ends_gets_one_of_his_own(
@@ -351,7 +351,7 @@ def test_who_comes_while_the_session_ends_gets_one_of_his_own(
     other, ear, rung = open_store(), ear_of(store), threading.Event()
     store.queue("q").wait(0)
     wait_until(lambda: ended, WAIT, "the session to end")
-    ear.attend(lambda queue, _: rung.set() if queue == "q" else None)
+    ear.attend(lambda queue, _: rung.set() if queue == "q" else None, store)
     assert ear._session not in ended
     other.queue("q").enqueue(1)
     assert rung.wait(WAIT)
@@ -360,7 +360,7 @@ def test_who_comes_while_the_session_ends_gets_one_of_his_own(
         wait_until(lambda: ended[0] not in ear._open, WAIT, "the old session to be closed")
         other.notify("c", "x")
         assert "x" == payload(listener.get(WAIT))
-    ear.leave()
+    ear.leave(store)
 
 
 # --- deaf, or not wanted ---------------------------------------------------------------------------------------------

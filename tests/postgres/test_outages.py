@@ -41,15 +41,15 @@ def proxy(database: str) -> Iterator[TcpProxy]:
         yield running
 
 
-@pytest.fixture
-def through(database: str, proxy: TcpProxy, open_store: Opener) -> Callable[..., Store]:
-    """Open a store whose connections go through the proxy."""
+@pytest.fixture(params=["session", "transaction"])
+def through(request: pytest.FixtureRequest, database: str, proxy: TcpProxy, open_store: Opener) -> Callable[..., Store]:
+    """Open a store whose connections go through the proxy, sessions being its own, or lent by the transaction."""
     parts = urlsplit(database)
     login = f"{parts.username}:{parts.password}"
     url = parts._replace(netloc=f"{login}@127.0.0.1:{proxy.port}", query="sslmode=disable").geturl()
 
     def opener(**options: Any) -> Store:
-        return open_store(url, **options)
+        return open_store(url, pooler=request.param, **options)
 
     return opener
 
@@ -130,6 +130,14 @@ def test_sessions_that_the_server_ends_while_idle_are_not_seen(open_store: Opene
     assert [store.queue("q").enqueue(n) for n in range(4)] == [4, 5, 6, 7]
 
 
+def sends(value: bytes | int) -> Callable[[bytes], bool]:
+    """Say what sends the value, as a parameter or written into the statement."""
+    forms = (
+        (value, value.hex().encode()) if isinstance(value, bytes) else (value.to_bytes(8, "big"), str(value).encode())
+    )
+    return lambda data: any(form in data for form in forms)
+
+
 @pytest.mark.parametrize("fate", ["answered", "lost"])
 def test_a_write_that_is_cut_after_it_was_sent_is_in_doubt(
     through: Callable[..., Store], proxy: TcpProxy, door: Door, fate: Fate
@@ -138,7 +146,7 @@ def test_a_write_that_is_cut_after_it_was_sent_is_in_doubt(
     store = through()
     queue = store.queue("q")
     first = queue.enqueue("before")
-    sprung = proxy.cut_at(b"the-one-that-is-cut", fate)
+    sprung = proxy.cut_at(sends(b"the-one-that-is-cut"), fate)
     with pytest.raises(OutcomeUnknownError):
         queue.enqueue("the-one-that-is-cut")
     assert sprung.wait(WAIT)
@@ -156,7 +164,7 @@ def test_an_ack_that_is_cut_may_be_made_again(through: Callable[..., Store], pro
     queue.enqueue(1)
     handle = queue.claim_one("w")
     assert handle is not None
-    proxy.cut_at(handle.token.to_bytes(8, "big"), fate)
+    proxy.cut_at(sends(handle.token), fate)
     with pytest.raises(OutcomeUnknownError):
         handle.ack()
     assert handle.ack() is (fate == "lost")

@@ -30,7 +30,7 @@ def make_pool(database: str) -> Iterator[MakePool]:
     yield make
     for pool in pools:
         pool.close()
-        for connection in list(pool._all):  # what the test has kept
+        for connection in pool._connections():  # what the test has kept
             pool.release(connection)
 
 
@@ -204,4 +204,4 @@ def test_many_threads_share_few_connections(make_pool: MakePool, door: Door) -> 
     for thread in threads:
         thread.join(WAIT)
     assert failures == []
-    assert pool._size == len(pool._idle) == len(pool._all) <= 3
+    assert len(pool._slots) == len(pool._idle) == len(pool._connections()) <= 3

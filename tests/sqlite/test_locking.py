@@ -34,10 +34,11 @@ def threads(*targets: Callable[[], object]) -> Generator[list[threading.Thread]]
 
 def test_a_mutex_excludes_and_times_out() -> None:
     mutex = Mutex()
-    assert mutex.acquire(0)
+    hold = mutex.acquire(0)
+    assert hold is not None
     assert not mutex.acquire(0)
     assert not mutex.acquire(0.05)
-    mutex.release()
+    mutex.release(hold)
     assert mutex.acquire(0)
 
 
@@ -48,31 +49,35 @@ def test_a_waiting_thread_is_not_passed_by_without_end() -> None:
 
     def hog() -> None:
         while not stop.is_set():
-            assert mutex.acquire(30)
+            hold = mutex.acquire(30)
+            assert hold is not None
             holding.set()
             time.sleep(0.001)
             passed[0] += 1
-            mutex.release()
+            mutex.release(hold)
 
     with threads(hog):
         holding.wait()
         for _ in range(5):
             before = passed[0]
-            assert mutex.acquire(30)
+            hold = mutex.acquire(30)
+            assert hold is not None
             after = passed[0]
-            mutex.release()
+            mutex.release(hold)
             assert after - before < 100
         stop.set()
 
 
 def test_threads_that_wait_come_in_order_and_those_who_give_up_block_nobody() -> None:
     mutex, order = Mutex(), list[int]()
-    assert mutex.acquire(0)
+    hold = mutex.acquire(0)
+    assert hold is not None
 
     def take(number: int, timeout: float) -> None:
-        if mutex.acquire(timeout):
+        hold = mutex.acquire(timeout)
+        if hold is not None:
             order.append(number)
-            mutex.release()
+            mutex.release(hold)
 
     waiting: list[threading.Thread] = []
     for number in range(6):
@@ -82,7 +87,7 @@ def test_threads_that_wait_come_in_order_and_those_who_give_up_block_nobody() ->
         waiting.append(thread)
         wait_until(lambda count=number + 1: len(mutex._line) == count, 10, "the thread to be in line")
     wait_until(lambda: len(mutex._line) == 4, 10, "the two to give up")
-    mutex.release()
+    mutex.release(hold)
     for thread in waiting:
         thread.join(30)
     assert [1, 2, 4, 5] == order

@@ -205,7 +205,7 @@ def test_where_many_wait_only_those_look_who_may_find_something(
     size = 30
     with ThreadPoolExecutor(size) as threads, store:
         waiting = [threads.submit(store.queue(f"q{number}").wait, NEVER) for number in range(size)]
-        wait_until(lambda: len(looked) == size or hub_of(store)._attending == size, WAIT, "all to wait")
+        wait_until(lambda: len(looked) == size or len(hub_of(store)._attending) == size, WAIT, "all to wait")
         watched = store.listen("c")
         monkeypatch.setattr(consuming, "look", counted)
         for turn in range(20):
@@ -246,7 +246,7 @@ def test_one_connection_will_do(open_store: Opener, path: Path) -> None:
                 assert str(turn) == _payload(listener.get(WAIT))
         pool = pool_of(store)
         store.close()
-    assert set() == pool._open
+    assert [] == list(pool._open)
 
 
 def test_with_one_connection_a_fork_is_survived(open_store: Opener) -> None:
