@@ -281,7 +281,7 @@ def held(store: Store, monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event
     """
     sent, go_on = threading.Event(), threading.Event()
     ask, ear = hearing.HearingSession.ask, ear_of(store)
-    wait_for = ear._changed.wait_for
+    wait_for = Monitor.wait_for
 
     def ask_slowly(self: hearing.HearingSession, statement: str) -> None:
         ask(self, statement)
@@ -289,13 +289,13 @@ def held(store: Store, monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event
             sent.set()
             assert go_on.wait(WAIT)
 
-    def wait(predicate: Callable[[], Any], timeout: float | None = None) -> Any:
-        if sent.is_set() and not predicate():
+    def wait(self: Monitor, predicate: Callable[[], bool], timeout: float | None = None) -> bool:
+        if self is ear._changed and sent.is_set() and not predicate():
             go_on.set()
-        return wait_for(predicate, timeout)
+        return wait_for(self, predicate, timeout)
 
     monkeypatch.setattr(hearing.HearingSession, "ask", ask_slowly)
-    monkeypatch.setattr(ear._changed, "wait_for", wait)
+    monkeypatch.setattr(Monitor, "wait_for", wait)
     return sent, go_on
 
 
