@@ -19,6 +19,7 @@ import pytest
 from alkstore import Notification, NotSupportedError
 from alkstore.doorbell import Doorbell
 from alkstore.errors import EngineUnavailableError
+from alkstore.monitor import Monitor
 from alkstore.store import Store
 from alkstore_postgres import hearing, notify
 from contract_tests.scale import rounds
