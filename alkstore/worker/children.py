@@ -222,9 +222,9 @@ class ChildHand:
         """Do here what the handler did there: return, or raise."""
         if outcome.settled:
             job.handle.claim.settle(None)
-        if outcome.raised is None:
-            return None if outcome.result is None else Encoded(outcome.result)
-        self._raise(outcome)
+        if outcome.raised is not None:
+            self._raise(outcome)
+        return None if outcome.result is None else Encoded(outcome.result)
 
     def _raise(self, outcome: messages.Outcome) -> NoReturn:
         error: Exception
