@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import alkstore
 from alkstore import Fail, Retry, RunningJob, Unhandled
 from tests.support.waiting import wait_until
 
@@ -246,3 +247,24 @@ def note_payload(job: RunningJob) -> None:
 
 def ask_the_clock(job: RunningJob) -> None:
     diary_of(job.headers["diary"]).note(job.store.health().now.year)
+
+
+def returns(job: RunningJob) -> Any:
+    """Return what the payload says."""
+    return {1, 2} if job.payload == "a set" else job.payload
+
+
+tasks = alkstore.Tasks()
+
+
+@tasks.task(queue="tasks", keep_result=60, name="double")
+def double(number: int) -> int:
+    """Return twice as much."""
+    return 2 * number
+
+
+@tasks.task(queue="tasks", name="hang", timeout=0.5, max_attempts=1)
+def hang() -> None:
+    """Never return, and hear nothing."""
+    while True:
+        pass

@@ -129,6 +129,33 @@ def test_a_handler_says_on_purpose_what_becomes_of_its_job(store: Store, caplog:
     assert "in deny" in caplog.text  # where it was raised, for whoever looks for the reason
 
 
+def test_what_a_handler_returns_in_a_process_is_the_jobs_result(store: Store) -> None:
+    """Z-17: where the job keeps one; what can't be kept is a failed attempt, and a limit is the store's."""
+    queue = store.queue("q", max_attempts=1)
+    kept = queue.enqueue({"a": [1, None]}, keep_result=60)
+    wrong = queue.enqueue("a set", keep_result=60)
+    queue.enqueue("dropped")
+    assert 2 == drain(store, handlers.returns).succeeded
+    result = queue.result(kept)
+    assert result is not None
+    assert {"a": [1, None]} == result.value
+    dead = queue.get_job(wrong)
+    assert dead is not None
+    assert str(dead.last_error).startswith("PayloadError: result")
+
+
+def test_tasks_run_in_processes_with_their_results_and_their_timeouts(store: Store) -> None:
+    tasks = handlers.tasks
+    tasks.bind(store)
+    sent, hung = handlers.double.enqueue(21), handlers.hang.enqueue()
+    summary = tasks.worker(store, processes=2).run(until_idle=True)
+    assert (1, 1) == (summary.succeeded, summary.died)
+    assert 42 == sent.result(timeout=WAIT)
+    dead = store.get_job(hung.id)
+    assert dead is not None
+    assert "TimeoutError" in str(dead.last_error)
+
+
 def test_a_large_payload_goes_through(store: Store, diary: Diary) -> None:
     store.queue("q").enqueue("x" * (16 * 1024 * 1024 - 100), headers={"diary": str(diary.path)})
     assert 1 == drain(store, handlers.measure).succeeded
