@@ -177,6 +177,10 @@ def rows(connection: Connection, text: bytes, parameters: Parameters, *, prepare
         return cursor.fetchall()
     # By the simple protocol, which takes several statements at a time, the values written into them. A pipeline of the
     # driver's would do too, but what it raises where it is cut or interrupted is its own trouble in leaving (3.3.9).
+    # A negative number goes as a text: written bare, its cast would come before its sign.
+    parameters = {
+        name: str(value) if isinstance(value, int) and value < 0 else value for name, value in parameters.items()
+    }
     lent = psycopg.ClientCursor(connection)
     lent.execute(b"; ".join((_BEGIN.encode(), connection.settings, text, b"COMMIT")), parameters)
     return lent.set_result(-2).fetchall()
