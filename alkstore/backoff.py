@@ -32,6 +32,11 @@ def draw_delay(attempt: int, base: int, cap: int) -> int:
     return _RANDOM.randint(*delay_bounds(attempt, base, cap))
 
 
+def pause(first: float, longest: float, failures: int) -> float:
+    """Draw how many seconds to wait after so many failures before this one: doubled each time, up to ``longest``."""
+    return random.uniform(0.5, 1.0) * min(longest, first * 2.0 ** min(failures, 20))
+
+
 def draw_for(row: JobRow) -> Micros:
     """Draw the delay after a claimed job's attempt, by its own curve (J-4)."""
     return draw_delay(row.attempts, row.backoff_base, row.backoff_cap) * SECOND

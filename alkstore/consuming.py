@@ -25,6 +25,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from alkstore import protocols
+from alkstore.backoff import pause
 from alkstore.errors import (
     AlkstoreError,
     EngineBusyError,
@@ -79,11 +80,11 @@ def wait_for_job(
             if due is not None and is_head:
                 rest = min(rest, due)
         else:
-            pause = waiters.pause(queue)
-            if pause == 0:
+            held_back = waiters.pause(queue)
+            if held_back == 0:
                 return True
             if is_head:
-                rest, promised = pause, True
+                rest, promised = held_back, True
         until = time.monotonic() + rest
         waiters.sleep(waiter, until if deadline is None else min(until, deadline), over, step)
         if promised and time.monotonic() >= until:
@@ -179,13 +180,12 @@ class Consumer(protocols.Consumer):
         # Nothing happened, or what was claimed lapses: it may be tried again. Said once per outage.
         level = logging.DEBUG if self._failures else logging.WARNING
         _LOG.log(level, "consuming %r waits for the database: %s", self._queue.name, exc)
-        longest = min(self._poll, _FIRST_BACKOFF * 2.0 ** min(self._failures, 20))
+        until = time.monotonic() + pause(_FIRST_BACKOFF, self._poll, self._failures)
         self._failures += 1
         waiters = self._store.wakes.waiters
         waiter = self._waiter
         if waiter is None:
             waiter = self._waiter = waiters.enter(self._queue.name)
-        until = time.monotonic() + random.uniform(0.5, 1.0) * longest
         waiters.sleep(waiter, until, self._is_over, self._step)
 
     def close(self) -> None:

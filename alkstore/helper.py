@@ -54,21 +54,27 @@ class Flag:
 
 
 class Register(Generic[T]):
-    """Things for as long as they live, each once."""
+    """Things for as long as they live, each once. Who comes and goes is noted by calls of the interpreter's own alone."""
 
     __slots__ = ("_things",)
 
     def __init__(self) -> None:
-        self._things: Final[dict[int, weakref.ref[T]]] = {}
+        self._things: Final[set[weakref.ref[T]]] = set()
 
     def add(self, thing: T) -> None:
         """Refer to it weakly from now on."""
-        number, things = id(thing), self._things
-        things[number] = weakref.ref(thing, lambda _: things.pop(number, None))
+        self._things.add(weakref.ref(thing, self._things.discard))
+
+    def discard(self, thing: T) -> None:
+        """Refer to it no more, if it is there."""
+        self._things.discard(weakref.ref(thing))
+
+    def __len__(self) -> int:
+        return len(self._things)
 
     def living(self) -> list[T]:
-        """Return all that live."""
-        return [thing for reference in list(self._things.values()) if (thing := reference()) is not None]
+        """Return all that live; they are copied in one step."""
+        return [thing for reference in list(self._things) if (thing := reference()) is not None]
 
 
 class Helper:

@@ -16,6 +16,7 @@ from alkstore.engine import Executor, SweepTexts
 from alkstore.errors import TransactionError, ValidationError, shown
 from alkstore.handle import Claim, JobHandle, note_settled
 from alkstore.helper import Register
+from alkstore.ids import can_exist, check_id
 from alkstore.items import Item
 from alkstore.limits import BURY_PER_CLAIM, ID_MAX, PAGE_MAX, POLL_INTERVAL, RIPEN_PER_UNIT, SWEEP_BATCH
 from alkstore.names import check_name
@@ -218,7 +219,7 @@ class Queue(protocols.Queue):
     def handle(self, job_id: int, token: int) -> JobHandle:
         """Rebuild a handle from its id and token."""
         self._store.check_open()
-        checked = _check_id(job_id, "job_id")
+        checked = check_id(job_id, "job_id")
         if isinstance(token, bool) or not isinstance(cast(object, token), int):
             raise ValidationError(f"token must be an int, not {type(token).__name__}")
         return JobHandle(self._session, Claim(self._name, _fit(checked), _fit(token)))
@@ -235,7 +236,7 @@ class Queue(protocols.Queue):
                 if ref is not None:
                     named.setdefault(ref.job_id, {}).setdefault(ref, []).append(entry)
             elif isinstance(entry, int) and not isinstance(entry, bool):
-                if _exists(entry):
+                if can_exist(entry):
                     named.setdefault(int(entry), {}).setdefault(ClaimRef(int(entry), None), [])
             else:
                 raise ValidationError(f"handles_or_ids must hold handles and ids, not {type(entry).__name__}")
@@ -294,9 +295,9 @@ class Queue(protocols.Queue):
 
     def _on_one(self, job_id: object, operation: Callable[[Executor, int], bool]) -> bool:
         self._store.check_open()
-        checked = _check_id(job_id, "job_id")
+        checked = check_id(job_id, "job_id")
         executor = self._session.executor()
-        return _exists(checked) and operation(executor, checked)
+        return can_exist(checked) and operation(executor, checked)
 
     def get_job(self, job_id: int) -> Job | None:
         """Return the queue's job, dead ones included."""
@@ -319,7 +320,7 @@ class Queue(protocols.Queue):
         store = self._store
         store.check_open()
         wanted = None if state is None else check_state(state)
-        least = 0 if after is None else _check_id(after, "after")
+        least = 0 if after is None else check_id(after, "after")
         if isinstance(limit, bool) or not isinstance(cast(object, limit), int) or limit > PAGE_MAX:
             raise ValidationError(f"limit must be an int of at most {PAGE_MAX}, not {shown(limit)}")
         if limit <= 0:
@@ -398,9 +399,9 @@ def find_job(session: Session, queue: str | None, job_id: object) -> Job | None:
     """Return a job of the queue, or of any for ``None`` (Q-4, Q-8)."""
     store = session.store
     store.check_open()
-    checked = _check_id(job_id, "job_id")
+    checked = check_id(job_id, "job_id")
     executor = session.executor()
-    row = executor.get(queue, checked) if _exists(checked) else None
+    row = executor.get(queue, checked) if can_exist(checked) else None
     return None if row is None else Job.from_row(row, store.codecs.decode)
 
 
@@ -434,17 +435,6 @@ def _claim_of(row: JobRow) -> Claim:
     return Claim(row.queue, row.id, token, row)
 
 
-def _check_id(value: object, name: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValidationError(f"{name} must be an int, not {type(value).__name__}")
-    return int(value)
-
-
-def _exists(job_id: int) -> bool:
-    # An id that can't exist is simply not there (Q-1): no engine is asked for a number that its columns can't hold.
-    return 0 < job_id <= ID_MAX
-
-
 def _fit(number: int) -> int:
     """Return the number, or 0, which no job's id and no token is, for one that no column can hold."""
-    return number if _exists(number) else 0
+    return number if can_exist(number) else 0

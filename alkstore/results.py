@@ -21,7 +21,7 @@ from alkstore.codec import Codecs, encode
 from alkstore.engine import Results
 from alkstore.errors import NotSupportedError, PayloadError, ValidationError
 from alkstore.helper import Flag
-from alkstore.limits import ID_MAX
+from alkstore.ids import can_exist, check_id
 from alkstore.records import Outcome, Result, ResultRow
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def find_result(session: Session, queue: str | None, job_id: int) -> Result | No
     """Return what a job of the queue, or of any for ``None``, has come to so far."""
     store = session.store
     store.check_open()
-    checked = _check_id(job_id)
+    checked = check_id(job_id, "job_id")
     check_results(store)
     row = _look(session, queue, checked)
     return None if row is None else _record(store, row)
@@ -155,7 +155,7 @@ def await_result(
     """Return what a job has come to, once it has; ``None`` when the time is up, or where there is nothing to wait for."""
     store = session.store
     store.check_open()
-    checked = _check_id(job_id)
+    checked = check_id(job_id, "job_id")
     seconds = None if timeout is None else duration(timeout, "timeout") / SECOND
     poll = duration(poll_interval, "poll_interval", positive=True) / SECOND
     check_results(store)
@@ -184,7 +184,7 @@ def await_result(
 
 
 def _look(session: Session, queue: str | None, job_id: int) -> ResultRow | None:
-    return keeping(session).result(queue, job_id, session.store.now()) if 0 < job_id <= ID_MAX else None
+    return keeping(session).result(queue, job_id, session.store.now()) if can_exist(job_id) else None
 
 
 def _record(store: Store, row: ResultRow) -> Result | None:
@@ -204,9 +204,3 @@ def _record(store: Store, row: ResultRow) -> Result | None:
         error=row.error if failed else None,
         _decode=store.codecs.decode,
     )
-
-
-def _check_id(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValidationError(f"job_id must be an int, not {type(value).__name__}")
-    return int(value)

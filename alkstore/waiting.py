@@ -17,11 +17,11 @@ after the rollback, is had within that time, for four looks and claims a second,
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable
 from typing import Final
 
+from alkstore.backoff import pause
 from alkstore.helper import Flag
 
 _PLACES: Final = 64
@@ -170,4 +170,4 @@ class Waiters:
         times = self._in_vain.get(queue, 0)
         if times < 2:
             return 0.0
-        return random.uniform(0.5, 1.0) * min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** (times - 2))
+        return pause(_FIRST_PAUSE, _LONGEST_PAUSE, times - 2)

@@ -83,14 +83,8 @@ class Wakes:
 
     def ring(self, rings: Mapping[str, int], *, notified: bool = False) -> None:
         """Tell of what was just committed."""
-        waiters = self.waiters
         for queue, count in rings.items():
-            if count:
-                waiters.wake(queue, count)
-            elif is_for_results(queue):
-                self.results.told(queue)
-            else:
-                waiters.stir(queue)
+            self._heard(queue, count)
         if (
             self._bell is not None
             and self._notifying is not None

@@ -23,20 +23,20 @@ from __future__ import annotations
 
 import logging
 import os
-import random
 import secrets
 import socket
 import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Mapping
 from typing import Final, Literal
 
 import psycopg
 
+from alkstore.backoff import pause
 from alkstore.engine import Heard, Subscription
 from alkstore.errors import AlkstoreError, EngineUnavailableError, NotSupportedError, StoreClosedError
+from alkstore.helper import Register
 from alkstore.monitor import Monitor
 from alkstore.records import Notification
 from alkstore_postgres import fork, sql
@@ -139,9 +139,9 @@ class Ear:
     def _begin(self) -> None:
         self._changed = Monitor()
         self._heard: Heard | None = None
-        self._attending: set[weakref.ref[object]] = set()
+        self._attending: Register[object] = Register()
         # Those that nobody has any more, be they closed or not, are gone from here by themselves.
-        self._subscriptions: weakref.WeakSet[QueuedSubscription] = weakref.WeakSet()
+        self._subscriptions: Register[QueuedSubscription] = Register()
         self._thread: threading.Thread | None = None
         self._session: HearingSession | None = None
         """The thread's, and ``None`` as soon as it has decided to end."""
@@ -172,13 +172,13 @@ class Ear:
             return
         with self._changed:
             self._heard = heard
-            self._attending.add(weakref.ref(who, self._attending.discard))
+            self._attending.add(who)
         self._await({self._channels.wakes})
 
     def leave(self, who: object) -> None:
         """End what ``attend`` began."""
         with self._changed:
-            self._attending.discard(weakref.ref(who))
+            self._attending.discard(who)
 
     def listen(self, channels: frozenset[str]) -> Subscription:
         """Return a subscription, once the server listens for it."""
@@ -242,17 +242,12 @@ class Ear:
                 return StoreClosedError("the store is closed")
             return self._failure or EngineUnavailableError(f"{self._pool.location.where}: no session to listen on")
 
-    def _current(self) -> list[QueuedSubscription]:
-        """Copy them with the lock held: whoever comes or goes meanwhile changes the set."""
-        with self._changed:
-            return list(self._subscriptions)
-
     def _hears(self, channels: set[str]) -> bool:
         return self._session is not None and channels <= self._session.listened
 
     def _wanted(self) -> set[str]:
         """With the lock held: the server's channels that are to be listened to."""
-        wanted = {channel for subscription in self._current() for channel in subscription.channels}
+        wanted = {channel for subscription in self._subscriptions.living() for channel in subscription.channels}
         if self._attending or not wanted:
             wanted.add(self._channels.wakes)
         return wanted
@@ -292,7 +287,7 @@ class Ear:
         finally:
             with self._changed:
                 if self._thread is me:  # by an error that nobody thought of: rather told than waited for in vain
-                    for subscription in self._current():
+                    for subscription in self._subscriptions.living():
                         subscription.fail(EngineUnavailableError("the thread that listens has ended by an error"))
                     self._part()
             mine.close()
@@ -401,7 +396,7 @@ class Ear:
         except ValueError as exc:
             _LOG.debug("a notification that can't be read, taken for a gap: %s", exc)
             payload = None
-        for subscription in self._current():
+        for subscription in self._subscriptions.living():
             name = subscription.channels.get(channel)
             if name is None or channel not in session.listened:
                 continue
@@ -421,7 +416,7 @@ class Ear:
             heard(queue, count)
 
     def _tell_gap(self) -> None:
-        for subscription in self._current():
+        for subscription in self._subscriptions.living():
             subscription.put(_GAP)
         heard = self._heard
         if heard is not None:
@@ -447,7 +442,7 @@ class Ear:
 
     def _pause(self, knocks: socket.socket, failures: int) -> None:
         first, longest = _BACKOFF
-        seconds = min(longest, first * 2.0 ** min(failures - 1, 20)) * random.uniform(0.5, 1.0)
+        seconds = pause(first, longest, failures - 1)
         if self.deaf:
             seconds = 60.0  # a pooler stays one
         until = time.monotonic() + seconds
@@ -469,7 +464,7 @@ class Ear:
         with self._changed:
             self._closed = True
             thread = self._thread
-            subscriptions = self._current()
+            subscriptions = self._subscriptions.living()
             self._changed.notify_all()
         for subscription in subscriptions:
             subscription.fail(StoreClosedError("the store is closed"))
@@ -497,7 +492,7 @@ class Ear:
         self._inherited += [session.connection for session in self._open]
         if self._knock is not None:
             self._knock.close()
-        subscriptions, closed = list(self._subscriptions), self._closed
+        subscriptions, closed = self._subscriptions.living(), self._closed
         self._begin()
         self._closed = closed
         for subscription in subscriptions:

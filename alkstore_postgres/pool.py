@@ -25,7 +25,7 @@ import socket
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final, LiteralString
 
 import psycopg
@@ -36,9 +36,9 @@ from psycopg.rows import TupleRow
 from alkstore.clock import Micros
 from alkstore.engine import Durability
 from alkstore.errors import EngineBusyError, EngineUnavailableError, StoreClosedError
-from alkstore.helper import Flag
+from alkstore.helper import Flag, Register
 from alkstore.monitor import Monitor
-from alkstore_postgres import fork
+from alkstore_postgres import fork, sql
 from alkstore_postgres.location import Location
 
 _LOG: Final = logging.getLogger("alkstore")
@@ -105,31 +105,18 @@ class _Slot:
     anybody's hands yet; then nobody gives it back, but it is nobody's any more, and so there is room for another.
     """
 
-    __slots__ = ("__weakref__", "_connection")
+    __slots__ = ("__weakref__", "connection")
 
     def __init__(self) -> None:
-        self._connection: Callable[[], Connection | None] = lambda: None
-
-    @property
-    def connection(self) -> Connection | None:
-        """The connection, where it is made."""
-        return self._connection()
-
-    def empty(self) -> None:
-        """Forget the connection: it is closed."""
-        self._connection = lambda: None
-
-    def fill(self, connection: Connection) -> None:
-        """Note the connection, weakly: it refers to its slot."""
-        self._connection = weakref.ref(connection)
-        connection.slot = self
+        self.connection: weakref.ref[Connection] | None = None
+        """The connection, where one is open; weakly, as it refers to its slot."""
 
 
 class Connection(psycopg.Connection[TupleRow]):
     """A connection of the pool. It is in auto-commit mode: transactions begin with a BEGIN of the engine's own."""
 
-    settings: bytes | None = None
-    """What sets each transaction up, where sessions are lent by the transaction; else the session is set up, once."""
+    opening: bytes | None = None
+    """What begins a transaction and sets it up, where sessions are lent by the transaction; else the session is, once."""
 
     slot: _Slot | None = None
     """Its place among those of the pool; ``None`` where it has none, any more."""
@@ -184,7 +171,7 @@ class Pool:
         # One lock for all of it, held for microseconds: whoever waits for a connection waits at a place of its own. It
         # may be entered again: a transaction that the garbage collector finds in the middle of it gives its connection back.
         self._lock = Monitor()
-        self._slots: dict[int, weakref.ref[_Slot]] = {}  # by identity: a dict is copied in one step
+        self._slots: Register[_Slot] = Register()
         self._idle: deque[Connection] = deque()  # the latest used at the right
         self._line: deque[_Place] = deque()
         self.process = os.getpid()
@@ -324,12 +311,9 @@ class Pool:
     def _new_slot(self) -> _Slot | None:
         """With the lock held: return a new right to make a connection, where there is room."""
         if len(self._slots) >= self._location.pool_size:
-            for number in [number for number, slot in self._slots.items() if slot() is None]:
-                del self._slots[number]
-            if len(self._slots) >= self._location.pool_size:
-                return None
+            return None
         slot = _Slot()
-        self._slots[id(slot)] = weakref.ref(slot)
+        self._slots.add(slot)
         return slot
 
     def _free(self, slot: _Slot) -> None:
@@ -338,22 +322,22 @@ class Pool:
             if self._line and not self._closed:
                 self._serve(slot)
             else:
-                self._slots.pop(id(slot), None)
+                self._slots.discard(slot)
 
     def _close(self, connection: Connection) -> _Slot | None:
         """Close a connection, and return its slot, if it had one yet."""
         with self._lock:
             slot, connection.slot = connection.slot, None
             if slot is not None:
-                slot.empty()
+                slot.connection = None
             self._lock.notify_all()
         connection.close()
         return slot
 
     def _connections(self) -> list[Connection]:
         """Return all that are open."""
-        slots = [slot for reference in list(self._slots.values()) if (slot := reference()) is not None]
-        return [connection for slot in slots if (connection := slot.connection) is not None]
+        filled = [slot.connection for slot in self._slots.living()]
+        return [connection for each in filled if each is not None and (connection := each()) is not None]
 
     def _check_open(self) -> None:
         if self._closed:
@@ -366,9 +350,10 @@ class Pool:
         try:
             with fork.connecting():
                 connection = self._make(self._location.conninfo, self._settings, lent=self._location.lent)
-                slot.fill(connection)  # where a fork's child finds it
+                connection.slot = slot
+                slot.connection = weakref.ref(connection)  # where a fork's child finds it
         except BaseException:
-            slot.empty()
+            slot.connection = None
             self._free(slot)
             raise
         if self._closed:
@@ -416,7 +401,8 @@ class Pool:
                 for name, value in wanted.items()
                 if name in known and not name.startswith("default_")  # what is named in BEGIN
             ]
-            connection.settings = composing.SQL("SELECT {}").format(composing.SQL(", ").join(each)).as_bytes(connection)
+            opening = composing.SQL("{}; SELECT {}").format(composing.SQL(sql.BEGIN), composing.SQL(", ").join(each))
+            connection.opening = opening.as_bytes(connection)
         else:
             connection.execute(_SET_UP, settings, prepare=False).fetchall()
 

@@ -30,8 +30,6 @@ _ATTEMPTS: Final = 10
 _PAUSE: Final = 0.005
 """Longest pause before the second run, in seconds; doubled from run to run."""
 
-_BEGIN: Final[LiteralString] = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
-
 
 class Runner(Protocol):
     """How statements run."""
@@ -171,7 +169,7 @@ def rows(connection: Connection, text: bytes, parameters: Parameters, *, prepare
     Where sessions are lent by the transaction, one by itself is put into a transaction that sets up what it needs: all of
     it in one round trip.
     """
-    if connection.settings is None or connection.status is not TransactionStatus.IDLE:
+    if connection.opening is None or connection.status is not TransactionStatus.IDLE:
         cursor = connection.cursor(binary=True)
         cursor.execute(text, parameters, prepare=prepare)
         return cursor.fetchall()
@@ -182,16 +180,16 @@ def rows(connection: Connection, text: bytes, parameters: Parameters, *, prepare
         name: str(value) if isinstance(value, int) and value < 0 else value for name, value in parameters.items()
     }
     lent = psycopg.ClientCursor(connection)
-    lent.execute(b"; ".join((_BEGIN.encode(), connection.settings, text, b"COMMIT")), parameters)
+    lent.execute(b"; ".join((connection.opening, text, b"COMMIT")), parameters)
     return lent.set_result(-2).fetchall()
 
 
 def begin(connection: Connection) -> None:
     """Begin a transaction, its isolation named whatever the defaults are (Z-12); the driver's errors come out bare."""
-    if connection.settings is None:
-        connection.execute(_BEGIN)
+    if connection.opening is None:
+        connection.execute(sql.BEGIN)
     else:
-        connection.execute(b"; ".join((_BEGIN.encode(), connection.settings)), prepare=False)
+        connection.execute(connection.opening, prepare=False)
 
 
 def commit(connection: Connection) -> None:

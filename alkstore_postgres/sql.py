@@ -97,20 +97,12 @@ _INTO_DEAD: Final = """
     FROM gone AS g
     RETURNING id"""
 
-# What is left of jobs that keep it (Z-17): g has the deleted live rows.
-_LEAVE_TOMBSTONES: Final = """
-    INSERT INTO {job_results} (id, queue, outcome, attempts, enqueued_at, finished_at, expires_at, worker_id)
-    SELECT
-        g.id, g.queue, 'cancelled', g.attempts, g.created_at, (SELECT now FROM clock),
-        (SELECT now FROM clock) + g.keep_result, g.worker_id
-    FROM gone AS g
-    WHERE g.keep_result IS NOT NULL
-    RETURNING id"""
-_KEEP_RESULTS: Final = """
+# What is left of jobs that keep it (Z-17): g has the deleted live rows. A tombstone has neither codec nor result.
+_KEEP: Final = """
     INSERT INTO {job_results} (id, queue, outcome, attempts, enqueued_at, finished_at, expires_at, worker_id, codec, payload)
     SELECT
-        g.id, g.queue, 'succeeded', g.attempts, g.created_at, (SELECT now FROM clock),
-        (SELECT now FROM clock) + g.keep_result, g.worker_id, %(codec)s::pg_catalog.text, g.result
+        g.id, g.queue, {outcome}, g.attempts, g.created_at, (SELECT now FROM clock),
+        (SELECT now FROM clock) + g.keep_result, g.worker_id, {codec}, {result}
     FROM gone AS g
     WHERE g.keep_result IS NOT NULL
     RETURNING id"""
@@ -133,6 +125,9 @@ _TAKE: Final = """
     RETURNING {live}"""
 
 # --- statements --------------------------------------------------------------------------------------------------
+
+# Z-12: named, whatever the defaults are.
+BEGIN: Final[LiteralString] = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 
 # The database's clock.
 NOW: Final[LiteralString] = "SELECT {now} AS now"
@@ -917,8 +912,18 @@ class Statements:
             jobs=fragments["jobs"], claim_tokens=fragments["claim_tokens"], live=fragments["live"]
         )
         fragments["into_dead"] = sql.SQL(_INTO_DEAD).format(dead_jobs=fragments["dead_jobs"])
-        fragments["leave_tombstones"] = sql.SQL(_LEAVE_TOMBSTONES).format(job_results=fragments["job_results"])
-        fragments["keep_results"] = sql.SQL(_KEEP_RESULTS).format(job_results=fragments["job_results"])
+        fragments["leave_tombstones"] = sql.SQL(_KEEP).format(
+            job_results=fragments["job_results"],
+            outcome=sql.SQL("'cancelled'"),
+            codec=sql.SQL("NULL::pg_catalog.text"),
+            result=sql.SQL("NULL::pg_catalog.bytea"),
+        )
+        fragments["keep_results"] = sql.SQL(_KEEP).format(
+            job_results=fragments["job_results"],
+            outcome=sql.SQL("'succeeded'"),
+            codec=sql.SQL("%(codec)s::pg_catalog.text"),
+            result=sql.SQL("g.result"),
+        )
         self._fragments = fragments
         self.channels: Final = Channels(schema)
         """The schema's channels, as the server calls them."""

@@ -21,13 +21,13 @@ import logging
 import select
 import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, Literal
 
 from alkstore.engine import Heard, Subscription
 from alkstore.errors import EngineUnavailableError
+from alkstore.helper import Register
 from alkstore.monitor import Monitor
 from alkstore.records import Notification
 from alkstore_sqlite import sql
@@ -71,8 +71,8 @@ class Hub:
     def _begin(self) -> None:
         self._changed = Monitor()
         self._heard: Heard | None = None
-        self._attending: set[weakref.ref[object]] = set()
-        self._listeners: set[weakref.ref[TableSubscription]] = set()
+        self._attending: Register[object] = Register()
+        self._listeners: Register[TableSubscription] = Register()
         """Weakly: whoever drops his without a word is told of nothing any more, and keeps no thread running."""
         self._thread: threading.Thread | None = None
         self._started: threading.Thread | None = None
@@ -98,20 +98,20 @@ class Hub:
         """Hear of others' commits from now on."""
         with self._changed:
             self._heard = heard
-            self._attending.add(weakref.ref(who, self._attending.discard))
+            self._attending.add(who)
         self._start()
 
     def leave(self, who: object) -> None:
         """End what ``attend`` began."""
         with self._changed:
-            self._attending.discard(weakref.ref(who))
+            self._attending.discard(who)
             self._changed.notify_all()
 
     def listen(self, channels: frozenset[str]) -> Subscription:
         """Return a subscription from now on."""
         subscription = TableSubscription(self, channels)
         with self._changed:
-            self._listeners.add(weakref.ref(subscription))
+            self._listeners.add(subscription)
         try:
             self._start()
             subscription.start()
@@ -125,7 +125,7 @@ class Hub:
     def forget(self, subscription: TableSubscription) -> None:
         """Tell a subscription of nothing any more."""
         with self._changed:
-            self._listeners.discard(weakref.ref(subscription))
+            self._listeners.discard(subscription)
             self._changed.notify_all()
 
     def read(self, channels: str, after: int) -> tuple[int, int | None, list[tuple[int, str, str]]]:
@@ -236,22 +236,7 @@ class Hub:
                 heard(queue, 0)
 
     def _wanted(self) -> bool:
-        return bool(self._attending or self._left())
-
-    def _left(self) -> list[TableSubscription]:
-        """Return the listeners that somebody still has, and forget the others.
-
-        Nothing is called when one is collected: that may come at any moment, with the lock held.
-        """
-        with self._changed:
-            found: list[TableSubscription] = []
-            for reference in list(self._listeners):
-                listener = reference()
-                if listener is None:
-                    self._listeners.discard(reference)
-                else:
-                    found.append(listener)
-            return found
+        return bool(self._attending or self._listeners)
 
     def _goes_on(self, me: threading.Thread, idle_since: float) -> bool:
         """Say whether to go on; decided with the lock held, so that whoever comes just now starts another thread."""
@@ -294,7 +279,7 @@ class Hub:
                 heard(name, count)
 
     def _tell_listeners(self) -> None:
-        for subscription in self._left():
+        for subscription in self._listeners.living():
             subscription.stir()
 
     def _fail(self, why: str) -> None:
@@ -323,13 +308,12 @@ class Hub:
 
     def inherit(self) -> None:
         """In a forked child: nobody waits here; the bell and the thread are the parent's."""
-        listeners = [reference() for reference in self._listeners]
+        listeners = self._listeners.living()
         if self._bell is not None:
             self._bell.forget()
         self._begin()
         for subscription in listeners:
-            if subscription is not None:
-                subscription.disown()
+            subscription.disown()
 
 
 def _read(units: Units, channels: str, after: int) -> tuple[int, int | None, list[tuple[int, str, str]]]:

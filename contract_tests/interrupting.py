@@ -9,6 +9,10 @@ from types import FrameType
 from typing import Any
 
 
+class StruckError(BaseException):
+    """What a handler raises, as Ctrl-C does: nothing that anybody expects."""
+
+
 class Steps:
     """How many steps of the library were taken in the block."""
 
@@ -39,8 +43,8 @@ def on_top_of(step: int | None, deed: Callable[[], object]) -> Generator[Steps]:
 
 
 @contextmanager
-def struck_at(step: int | None, handler: Callable[[], object]) -> Generator[Steps]:
-    """Run a signal's handler, which may raise, at that place of the library in the block; ``None``: only count them.
+def struck_at(step: int | None) -> Generator[Steps]:
+    """Have a signal's handler raise ``StruckError`` at that place of the library in the block; ``None``: only count them.
 
     Counted is where CPython runs handlers: where a function begins, and where a call of one in C has returned.
     """
@@ -52,7 +56,7 @@ def struck_at(step: int | None, handler: Callable[[], object]) -> Generator[Step
         steps.taken += 1
         if steps.taken - 1 == step:
             sys.setprofile(None)  # a handler isn't run on top of itself
-            handler()
+            raise StruckError
 
     before = sys.getprofile()
     sys.setprofile(profile)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeAlias, TypeVar, Unpack, cast, overload
+from typing import Any, Concatenate, Literal, ParamSpec, TypeAlias, TypeVar, Unpack, cast, overload
 
 from alkstore.errors import ValidationError, shown
 from alkstore.frames import Frame
@@ -17,14 +17,12 @@ from alkstore.tasks.options import TaskFields, resolve
 from alkstore.tasks.running import TaskHandler, running
 from alkstore.tasks.signature import Parameters
 from alkstore.tasks.task import Definition, Enqueues, JobTask, Task
+from alkstore.worker.guard import MAIN, MAIN_HERE
 from alkstore.worker.job import RunningJob
 from alkstore.worker.worker import Handler, Worker
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-_MAINS: Final = ("__main__", "__mp_main__")
-"""What a program's own module is called, in itself and in a process that imports it to find a handler."""
 
 Enqueued: TypeAlias = Callable[[Store, Frame | None], None]
 """Told of a task that was enqueued: in which store, and in which transaction, if any."""
@@ -201,9 +199,9 @@ def _name_of(function: object) -> str:
     name: object = getattr(function, "__qualname__", None)
     if not isinstance(name, str):
         raise ValidationError(f"a task must be a function, or have a name: {shown(function)} has none")
-    if module in _MAINS:
+    if module in {MAIN, MAIN_HERE}:
         variables = cast("dict[str, object]", getattr(function, "__globals__", {}))
         spec, file = variables.get("__spec__"), variables.get("__file__")
         known: object = getattr(spec, "name", None)
-        module = known if isinstance(known, str) and known not in _MAINS else Path(str(file or "main")).stem
+        module = known if isinstance(known, str) and known not in {MAIN, MAIN_HERE} else Path(str(file or "main")).stem
     return f"{module}.{name}"

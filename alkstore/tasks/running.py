@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from alkstore.errors import PayloadError
-from alkstore.tasks.task import ARGUMENTS, NAME, Definition
+from alkstore.tasks.task import ARGUMENTS, NAME, Definition, read_call
 from alkstore.worker.control import Unhandled
 from alkstore.worker.job import RunningJob
 
@@ -44,13 +44,11 @@ class TaskHandler:
         return definition.options.timeout
 
     def _read(self, job: RunningJob) -> tuple[Definition, Mapping[str, object]]:
-        payload: object = job.payload
-        if isinstance(payload, dict):
-            fields = cast("dict[str, object]", payload)
-            name, arguments = fields.get(NAME), fields.get(ARGUMENTS)
-            if isinstance(name, str) and isinstance(arguments, dict):
-                task = self._tasks.get(name)
-                if task is None:
-                    raise Unhandled(f"there is no task {name!r} here")
-                return task.definition, cast("dict[str, object]", arguments)
-        raise Unhandled(f'its payload is no task\'s, which is {{"{NAME}": name, "{ARGUMENTS}": {{...}}}}')
+        called = read_call(job.payload)
+        if called is None:
+            raise Unhandled(f'its payload is no task\'s, which is {{"{NAME}": name, "{ARGUMENTS}": {{...}}}}')
+        name, arguments = called
+        task = self._tasks.get(name)
+        if task is None:
+            raise Unhandled(f"there is no task {name!r} here")
+        return task.definition, arguments

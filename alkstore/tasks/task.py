@@ -29,6 +29,16 @@ ARGUMENTS: Final = "args"
 """The two keys of a task's payload."""
 
 
+def read_call(payload: object) -> tuple[str, dict[str, object]] | None:
+    """Return the task's name and the arguments that a payload has; ``None`` where it is no task's."""
+    if isinstance(payload, dict):
+        fields = cast("dict[str, object]", payload)
+        name, arguments = fields.get(NAME), fields.get(ARGUMENTS)
+        if isinstance(name, str) and isinstance(arguments, dict):
+            return name, cast("dict[str, object]", arguments)
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Definition:
     """What a task is, whatever it returns."""
@@ -140,8 +150,8 @@ class Enqueues(Generic[P, R]):
         return TaskJob(job_id, self.queue, self.name, store)
 
 
-class Task(Enqueues[P, R]):
-    """A function whose calls can be jobs. Calling it calls the function, here and now."""
+class Decorated(Enqueues[P, R]):
+    """What takes the place of a function, with the task's own options."""
 
     def __init__(self, definition: Definition) -> None:
         super().__init__(definition, definition.options.job, None)
@@ -149,21 +159,18 @@ class Task(Enqueues[P, R]):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r} of {self.queue!r}>"
+
+
+class Task(Decorated[P, R]):
+    """A function whose calls can be jobs. Calling it calls the function, here and now."""
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function."""
         return cast(R, self._definition.function(*args, **kwargs))
 
 
-class JobTask(Enqueues[P, R]):
+class JobTask(Decorated[P, R]):
     """A function that is given the running job before its arguments (``pass_job=True``)."""
-
-    def __init__(self, definition: Definition) -> None:
-        super().__init__(definition, definition.options.job, None)
-        update_wrapper(cast(Any, self), definition.function)
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name!r} of {self.queue!r}>"
 
     def __call__(self, job: RunningJob, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function."""

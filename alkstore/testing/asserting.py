@@ -12,7 +12,7 @@ from alkstore.queue import Queue
 from alkstore.records import Job, State
 from alkstore.store import Store
 from alkstore.tasks import Enqueues, Tasks
-from alkstore.tasks.task import ARGUMENTS, NAME
+from alkstore.tasks.task import read_call
 
 _ANY: Final = object()
 _SHOWN: Final = 20
@@ -109,7 +109,7 @@ class _Question:
             return False
         if self._task is None:
             return True
-        called = _call(payload)
+        called = read_call(payload)
         if called is None or called[0] != self._task.name:
             return False
         given = self._task.definition.parameters.complete(called[1])
@@ -150,22 +150,12 @@ def _same(default_or_stored: object, wanted: object) -> bool:
         return False
 
 
-def _call(payload: object) -> tuple[str, dict[str, object]] | None:
-    """Return the task and the arguments that a payload has, if it is one's."""
-    if isinstance(payload, dict):
-        fields = cast("dict[str, object]", payload)
-        name, arguments = fields.get(NAME), fields.get(ARGUMENTS)
-        if isinstance(name, str) and isinstance(arguments, dict):
-            return name, cast("dict[str, object]", arguments)
-    return None
-
-
 def _describe(job: Job) -> str:
     try:
         payload: object = job.payload
     except PayloadError as exc:
         return str(exc)
-    called = _call(payload)
+    called = read_call(payload)
     return shown(payload) if called is None else f"{called[0]}({_spell(called[1])})"
 
 

@@ -11,13 +11,13 @@ the worker's, Ctrl-C in a terminal for one, isn't sent to it, and what its handl
 from __future__ import annotations
 
 import logging
-import random
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Final, NoReturn
 
+from alkstore.backoff import pause
 from alkstore.clock import to_timedelta
 from alkstore.store import Store
 from alkstore.texts import FAILED
@@ -102,10 +102,10 @@ class ChildHand:
                 if not failures:
                     for job in crew.board.lose_place():
                         crew.release(job)
-                pause = random.uniform(0.5, 1.0) * min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(failures, 20))
+                seconds = pause(_FIRST_PAUSE, _LONGEST_PAUSE, failures)
                 failures += 1
-                _LOG.warning("%s; tried again in %.1f s", exc, pause)
-                crew.over.wait(pause)
+                _LOG.warning("%s; tried again in %.1f s", exc, seconds)
+                crew.over.wait(seconds)
         if failures:
             crew.board.gain_place()
         return self._process is not None

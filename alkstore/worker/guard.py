@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from typing import Final
+
+MAIN: Final = "__main__"
+MAIN_HERE: Final = "__mp_main__"
+"""What a program's own module is called, in itself and in a process that imports it: there as by multiprocessing, for which
+programs are guarded."""
 
 _importing = False
 

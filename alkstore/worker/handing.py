@@ -13,18 +13,13 @@ import runpy
 import sys
 import types
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from alkstore.errors import ValidationError
 from alkstore.store import Store
 from alkstore.texts import describe
-from alkstore.worker import guard
+from alkstore.worker.guard import MAIN, MAIN_HERE, importing
 from alkstore.worker.hands import Handler
-
-_MAIN: Final = "__main__"
-_MAIN_HERE: Final = "__mp_main__"
-"""The name under which a process imports the program itself: that of multiprocessing, for which programs are guarded."""
-
 
 # --- pieces ----------------------------------------------------------------------------------------------------------
 
@@ -64,7 +59,7 @@ class _Reader(pickle.Unpickler):
         self._importing = importing
 
     def find_class(self, module_name: str, global_name: str, /) -> Any:
-        if module_name == _MAIN:
+        if module_name == MAIN:
             self.names_main = True
             if self._importing:
                 import_main()
@@ -88,7 +83,7 @@ class Surroundings(NamedTuple):
     @classmethod
     def here(cls) -> Surroundings:
         """Return this process's."""
-        main = sys.modules[_MAIN]
+        main = sys.modules[MAIN]
         name = getattr(getattr(main, "__spec__", None), "name", None)
         path = getattr(main, "__file__", None)
         folder = os.getcwd()  # noqa: PTH109 - the path's entries are texts
@@ -96,7 +91,7 @@ class Surroundings(NamedTuple):
             path=[each or folder for each in sys.path],
             arguments=list(sys.argv),
             folder=folder,
-            main_name=None if name == _MAIN else name,  # a folder or an archive that was run: nothing imports that
+            main_name=None if name == MAIN else name,  # a folder or an archive that was run: nothing imports that
             main_path=None if path is None or name is not None else os.path.join(folder, path),  # noqa: PTH118
         )
 
@@ -123,13 +118,13 @@ def import_main() -> None:
     global _main_is_here  # noqa: PLW0603 - a process has one
     if _arrived is None or _main_is_here:
         return
-    module = types.ModuleType(_MAIN_HERE)
-    with guard.importing():
+    module = types.ModuleType(MAIN_HERE)
+    with importing():
         if _arrived.main_name is not None:
-            module.__dict__.update(runpy.run_module(_arrived.main_name, run_name=_MAIN_HERE, alter_sys=True))
+            module.__dict__.update(runpy.run_module(_arrived.main_name, run_name=MAIN_HERE, alter_sys=True))
         elif _arrived.main_path is not None:
-            module.__dict__.update(runpy.run_path(_arrived.main_path, run_name=_MAIN_HERE))
-    sys.modules[_MAIN] = sys.modules[_MAIN_HERE] = module
+            module.__dict__.update(runpy.run_path(_arrived.main_path, run_name=MAIN_HERE))
+    sys.modules[MAIN] = sys.modules[MAIN_HERE] = module
     _main_is_here = True
 
 

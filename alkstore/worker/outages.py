@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-import random
 import threading
 from typing import Final
+
+from alkstore.backoff import pause
 
 _LOG: Final = logging.getLogger("alkstore.worker")
 
@@ -32,9 +33,8 @@ class Outage:
         _LOG.log(
             logging.DEBUG if self._failures else logging.WARNING, "%s waits for the database: %s", self._what, error
         )
-        longest = min(LONGEST, _FIRST * 2.0 ** min(self._failures, 20))
         self._failures += 1
-        return random.uniform(0.5, 1.0) * longest
+        return pause(_FIRST, LONGEST, self._failures - 1)
 
     def wait(self, error: Exception, over: threading.Event) -> None:
         """Note a failure, and wait, or until it is over."""

@@ -8,17 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from alkstore.monitor import Monitor
-from contract_tests.interrupting import struck_at
+from contract_tests.interrupting import StruckError, struck_at
 
 WAIT = 30
-
-
-class StruckError(BaseException):
-    """What the handler raises."""
-
-
-def strike() -> None:
-    raise StruckError
 
 
 def use(monitor: Monitor) -> None:
@@ -41,13 +33,13 @@ def is_free(monitor: Monitor) -> bool:
 
 
 def test_it_is_free_again_wherever_a_handler_raises_and_what_that_raises_comes_out() -> None:
-    with struck_at(None, strike) as steps:
+    with struck_at(None) as steps:
         use(monitor := Monitor())
     assert 5 < steps.taken
     for step in range(steps.taken):
-        with struck_at(step, strike), pytest.raises(StruckError):
+        with struck_at(step), pytest.raises(StruckError):
             use(monitor)
-            strike()  # where it takes fewer steps this time
+            raise StruckError  # where it takes fewer steps this time
         assert is_free(monitor)
 
 

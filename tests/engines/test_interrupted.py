@@ -13,20 +13,12 @@ import pytest
 
 from alkstore.queue import Queue
 from alkstore.store import Store
-from contract_tests.interrupting import struck_at
+from contract_tests.interrupting import StruckError, struck_at
 from contract_tests.scale import rounds
 from tests.harnesses import PostgresHarness, SqliteHarness
 
 WAIT = 30
 CONNECTIONS = 2
-
-
-class StruckError(BaseException):
-    """What the handler raises: nothing that anybody expects."""
-
-
-def strike() -> None:
-    raise StruckError
 
 
 KINDS: dict[str, tuple[type[SqliteHarness | PostgresHarness], dict[str, Any]]] = {
@@ -91,11 +83,11 @@ def test_whatever_is_raised_on_top_of_a_call_comes_out_and_nothing_is_lost_for_i
     do = CALLS[call]
     do(queue, store)
     check_whole(store)
-    with struck_at(None, strike) as steps:
+    with struck_at(None) as steps:
         do(queue, store)
     assert 10 < steps.taken
     for step in range(0, steps.taken, max(1, steps.taken // rounds(4_000))):
         # The call may take fewer steps this time.
-        with contextlib.suppress(StruckError), struck_at(step, strike):
+        with contextlib.suppress(StruckError), struck_at(step):
             do(queue, store)
         check_whole(store)
