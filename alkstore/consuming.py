@@ -20,7 +20,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
@@ -134,10 +134,10 @@ class Consumer(protocols.Consumer):
                 self._asked = True
                 while not self._is_over():
                     self._store.check_open()
-                    try:
+                    with suppress(IndexError):  # there is none, or somebody ended it just now
                         return self._ready.popleft()
-                    except IndexError:  # there is none, or somebody ended it just now
-                        self._fill()
+                    # Not while that is being handled: an error on the way would have it, and this frame, as its context.
+                    self._fill()
             except BaseException:
                 self._end()
                 raise

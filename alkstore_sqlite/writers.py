@@ -76,11 +76,13 @@ class Writers:
             pool.check_open()
             return self._try_begin()
 
-        units = self._in_line(attempt, time.monotonic() + pool.timeout)
-        refusal, self._refusal = self._refusal, None
-        if units is None:
-            raise self.locked_out() from refusal
-        return units
+        try:
+            units = self._in_line(attempt, time.monotonic() + pool.timeout)
+            if units is None:
+                raise self.locked_out() from self._refusal
+            return units
+        finally:
+            self._refusal = None  # nor in a variable here: it has the frames of those who called, and would be a circle
 
     def _in_line(self, attempt: Callable[[], T | None], deadline: float) -> T | None:
         return poll(attempt, deadline) if self._line is None else self._line.wait(attempt, deadline)

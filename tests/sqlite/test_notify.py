@@ -512,3 +512,28 @@ def test_an_idle_listener_costs_next_to_nothing(store: alkstore.Store) -> None:
         assert time.process_time() - before < 0.25 * (time.monotonic() - start)
         store.queue("q").enqueue(1)
         waiting.result(WAIT)
+
+
+def test_leaving_a_consumer_whose_claim_had_to_wait_gives_back_at_once(path: Path, store: alkstore.Store) -> None:
+    """W-4: nothing that was refused on the way keeps it alive until the collector comes."""
+    queue, writers = store.queue("q"), pool_of(store).writers
+    queue.enqueue_many([1, 2, 3])
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+
+    def let_go() -> None:
+        wait_until(lambda: writers._refusal is not None, WAIT, "the claim to be refused")
+        other.execute("ROLLBACK")
+
+    gc.disable()
+    try:
+        with ThreadPoolExecutor(1) as thread:
+            done = thread.submit(let_go)
+            for handle in queue.consume("w", batch=3):
+                assert handle.release()
+                break
+            done.result(WAIT)
+        assert (3, 0) == (queue.stats().ready, queue.stats().processing)
+    finally:
+        gc.enable()
+        other.close()
