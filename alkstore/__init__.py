@@ -34,6 +34,7 @@ from alkstore.errors import (
     UnknownEngineError,
     ValidationError,
 )
+from alkstore.hooks import Hooks
 from alkstore.items import Item
 from alkstore.options import Backoff, QueueOptions
 from alkstore.protocols import Consumer, JobHandle, Listener, Queue, Store, Transaction
@@ -54,6 +55,7 @@ __all__ = [
     "EngineUnavailableError",
     "Fail",
     "Health",
+    "Hooks",
     "Item",
     "Job",
     "JobHandle",

@@ -41,8 +41,8 @@ def check_engine_options(given: Mapping[str, object], known: frozenset[str], eng
             raise ValidationError(f"{key!r} is an option of store.queue, not of alkstore.open")
         if key not in known:
             raise ValidationError(
-                f"{key!r} is neither an option of alkstore.open (clock, codecs, durability, lock_timeout, max_payload, "
-                f"migrate, url) nor of the {engine} engine; those are {', '.join(sorted(known))}"
+                f"{key!r} is neither an option of alkstore.open (clock, codecs, durability, hooks, lock_timeout, "
+                f"max_payload, migrate, url) nor of the {engine} engine; those are {', '.join(sorted(known))}"
             )
 
 

@@ -16,6 +16,7 @@ from alkstore.codec import Codec, Codecs
 from alkstore.engine import Durability, Engine, EngineOptions, Executor, Joining, Notifying
 from alkstore.errors import NotSupportedError, StoreClosedError, ValidationError, shown
 from alkstore.frames import Root
+from alkstore.hooks import Hooks
 from alkstore.joining import Joined, Wake
 from alkstore.limits import PAYLOAD_BYTES
 from alkstore.listening import Listener, check_notification
@@ -24,6 +25,7 @@ from alkstore.options import QueueFields, QueueOptions, check_int
 from alkstore.queue import Queue, find_job
 from alkstore.records import Health, Job
 from alkstore.session import AutoSession
+from alkstore.telling import Telling, telling
 from alkstore.transaction import Transaction
 from alkstore.wakes import Wakes
 
@@ -43,6 +45,7 @@ class Store(protocols.Store):
         codecs: Codecs,
         max_payload: int,
         reopen: Callable[[str], Engine] | None = None,
+        hooks: Telling | None = None,
     ) -> None:
         """Work over an engine; ``reopen`` opens another on a URL of the same place, with the same options."""
         self._engine = engine
@@ -56,6 +59,8 @@ class Store(protocols.Store):
         """The codecs that the store knows."""
         self.max_payload = max_payload
         """The limit of an encoded payload, in bytes."""
+        self.hooks = hooks
+        """What tells the hooks; ``None`` where there are none."""
         self.wakes = Wakes(engine)
         """What wakes whom."""
         self.auto_session = AutoSession(self)
@@ -110,7 +115,11 @@ class Store(protocols.Store):
         if self._reopen is None or not self.capabilities.processes:
             return self
         return Store(
-            self._reopen(self._engine.url), clock=self._clock, codecs=self.codecs, max_payload=self.max_payload
+            self._reopen(self._engine.url),
+            clock=self._clock,
+            codecs=self.codecs,
+            max_payload=self.max_payload,
+            hooks=self.hooks,
         )
 
     # --- for users -----------------------------------------------------------------------------------------------
@@ -212,6 +221,7 @@ def open(  # noqa: A001 - alkstore.open is the name that the contract gives it
     clock: Callable[[], datetime] | None = None,
     codecs: Iterable[Codec] = (),
     max_payload: int = PAYLOAD_BYTES,
+    hooks: Iterable[Hooks] = (),
     **engine_options: object,
 ) -> Store:
     """Open a store on the database that the URL names (S-1, S-2).
@@ -222,7 +232,8 @@ def open(  # noqa: A001 - alkstore.open is the name that the contract gives it
     survives a power cut; or ``relaxed``, it survives the process and may be lost to a power cut. ``lock_timeout``:
     how long to wait for a lock or a free connection before ``EngineBusyError`` (Z-12). ``clock``: a callable that
     returns an aware ``datetime``, used instead of the database's clock, everywhere. ``codecs``: further codecs, by
-    their names. ``max_payload``: the limit of an encoded payload, in bytes. Other keywords are the engine's own.
+    their names. ``max_payload``: the limit of an encoded payload, in bytes. ``hooks``: what is told of jobs as they go by
+    (see ``Hooks``). Other keywords are the engine's own.
 
     Raises ``ValidationError`` naming the argument, ``UnknownEngineError``, ``SchemaError``, and an ``EngineError``
     where the database can't be reached.
@@ -244,6 +255,7 @@ def open(  # noqa: A001 - alkstore.open is the name that the contract gives it
         raise ValidationError(f"codecs must be an iterable of codecs, not {type(codecs).__name__}")
     limit = check_int(max_payload, "max_payload", 1, _PAYLOAD_LIMIT_MAX)
     known = Codecs(codecs, limit)
+    told = telling(hooks)
     again = replace(options, migrate=False)
     return Store(
         factory(given, options, engine_options),
@@ -251,6 +263,7 @@ def open(  # noqa: A001 - alkstore.open is the name that the contract gives it
         codecs=known,
         max_payload=limit,
         reopen=lambda url: factory(url, again, engine_options),
+        hooks=told,
     )
 
 

@@ -68,6 +68,8 @@ class Transaction(Root):
             self.open_frames.clear()
             if self.of_this_thread:
                 self._store.set_open_transaction(self._before)  # a joined connection, say, with nothing open until now
+        for deed in self.take_deeds():  # now that whoever is told may use the store again
+            deed()
 
     def _ring(self) -> None:
         rings = self.take_rings()

@@ -115,6 +115,8 @@ class Completer:
     def _settle_until_done(self, batch: list[Completion]) -> None:
         groups: dict[tuple[str, Verdict], list[Completion]] = {}
         for completion in batch:
+            if completion.verdict is Verdict.RETRY:  # drawn once, so that what is told of it is what is done
+                completion = completion._replace(delay=_delay(completion))
             groups.setdefault((completion.job.queue, completion.verdict), []).append(completion)
         for (queue, verdict), group in groups.items():
             outage, in_doubt = Outage(f"settling jobs of {queue!r}"), False
