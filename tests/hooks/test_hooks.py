@@ -281,8 +281,8 @@ def test_nothing_is_told_where_the_outcome_is_not_known(
     """Though it came through, here: what is told is certain."""
     with pytest.raises(OutcomeUnknownError), store.transaction() as tx:
         tx.queue("q").enqueue("a")
-        inner: Any = tx.any_connection()
-        commit = inner.commit
+        inner = tx.any_connection()
+        commit = cast(Any, inner).commit
 
         def cut_off(_: object) -> None:
             commit()
@@ -414,7 +414,7 @@ def test_ctrl_c_goes_up_through_a_hook(open_store: Open, hook: Recording) -> Non
     assert 1 == store.queue("q").stats().ready
 
 
-@pytest.mark.parametrize("wrong", [7, "hooks", [Hooks], [object()], [None], {"a": Hooks()}, Hooks()], ids=str)
+@pytest.mark.parametrize("wrong", [7, "hooks", [Hooks], [object()], [None], {"a": Hooks()}, Hooks()], ids=range(7))
 def test_what_isnt_hooks_is_refused_by_name(place: Place, wrong: Any) -> None:
     """Before anything is opened."""
     for attempt in (
