@@ -199,6 +199,7 @@ class Root(Frame):
         self._settled: list[tuple[str, int, Frame | None]] = []
         self._rings: list[tuple[str | None, int, Frame | None]] = []
         self._afterwards: list[Callable[[], None]] = []
+        self._deeds: list[tuple[Callable[[], None], Frame | None]] = []
         self._savepoints = 0
         self._thread = 0
         self._process = 0
@@ -254,6 +255,16 @@ class Root(Frame):
         if self._rings and self._rings[-1][0] == queue and self._rings[-1][2] is frame:
             count += self._rings.pop()[1]  # of a loop that enqueues, one entry is kept
         self._rings.append((queue, count, frame))
+
+    def note_deed(self, deed: Callable[[], None]) -> None:
+        """Note what to do after the commit, unless what it is about is undone by then."""
+        self._deeds.append((deed, self._savepoint()))
+
+    def take_deeds(self) -> list[Callable[[], None]]:
+        """Return what is to be done, by a frame that is known to be kept, and forget it."""
+        deeds = [deed for deed, frame in self._deeds if frame is None or not frame.undone]
+        self._deeds.clear()
+        return deeds
 
     def take_rings(self) -> Rings:
         """Return what is to be rung, by a frame that is known to be kept, and forget it."""

@@ -135,16 +135,29 @@ class Joined(Root):
         With neither, those who wait find it when they look.
         """
         store = self._store
-        frame = self._savepoint()
 
         def ring() -> None:
+            store.wakes.ring({} if queue is None else {queue: count}, notified=queue is None)
+
+        if not self._at_commit(ring) and self._wake == "notify" and queue is not None:
+            self._look().ring(queue, count)
+
+    def note_deed(self, deed: Callable[[], None]) -> None:
+        """Do it at once where it is about what is committed already; for the rest ask the framework, and else let it be."""
+        self._at_commit(deed)
+
+    def _at_commit(self, deed: Callable[[], None]) -> bool:
+        """Have it done with the commit, which may have been; ``False`` where nobody can be asked to."""
+        frame = self._savepoint()
+
+        def unless_undone() -> None:
             if frame is None or not frame.undone:
-                store.wakes.ring({} if queue is None else {queue: count}, notified=queue is None)
+                deed()
 
         if not self.keeps:
-            ring()
-        elif not self._adapted.on_commit(ring) and self._wake == "notify" and queue is not None:
-            self._look().ring(queue, count)
+            unless_undone()
+            return True
+        return self._adapted.on_commit(unless_undone)
 
     def after_commit(self, callback: Callable[[], None]) -> None:
         """Have it called after the commit, if the framework tells of that; at once where nothing is left to commit."""

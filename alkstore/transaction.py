@@ -80,6 +80,8 @@ class Transaction(Root):
                 self._store.set_open_transaction(self._before)  # a joined connection, say, with nothing open until now
         for callback in self._afterwards:  # it is committed: nothing else comes here
             callback()
+        for deed in self.take_deeds():  # now that whoever is told may use the store again
+            deed()
 
     def _ring(self) -> None:
         rings = self.take_rings()
