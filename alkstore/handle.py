@@ -396,7 +396,7 @@ class JobHandle(protocols.JobHandle):
         claim.settle(transaction)
         hooks = self._home.store.hooks
         if hooks is not None:
-            transaction.note_deed(lambda: hooks.succeeded(claim))
+            transaction.after_commit(lambda: hooks.succeeded(claim))
         return True
 
     def leave_inside(self) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, ClassVar, Literal, Self, TypeAlias
 
 from alkstore.adapters import Adapted
+from alkstore.deeds import Deed
 from alkstore.engine import JoinedConnection, Joining, OpenConnection
 from alkstore.errors import AlkstoreError, TransactionError
 from alkstore.frames import Frame, Root
@@ -142,11 +143,11 @@ class Joined(Root):
         if not self._at_commit(ring) and self._wake == "notify" and queue is not None:
             self._look().ring(queue, count)
 
-    def note_deed(self, deed: Callable[[], None]) -> None:
+    def after_commit(self, deed: Deed) -> None:
         """Do it at once where it is about what is committed already; for the rest ask the framework, and else let it be."""
         self._at_commit(deed)
 
-    def _at_commit(self, deed: Callable[[], None]) -> bool:
+    def _at_commit(self, deed: Deed) -> bool:
         """Have it done with the commit, which may have been; ``False`` where nobody can be asked to."""
         frame = self._savepoint()
 
@@ -158,13 +159,6 @@ class Joined(Root):
             unless_undone()
             return True
         return self._adapted.on_commit(unless_undone)
-
-    def after_commit(self, callback: Callable[[], None]) -> None:
-        """Have it called after the commit, if the framework tells of that; at once where nothing is left to commit."""
-        if self.keeps:
-            self._adapted.on_commit(callback)
-        else:
-            callback()
 
     @contextmanager
     def all_or_none(self) -> Generator[Frame]:

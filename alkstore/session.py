@@ -7,9 +7,9 @@ arguments, and then asks the session for the executor, which says whether this t
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, cast
 
+from alkstore.deeds import Deed
 from alkstore.engine import Executor
 from alkstore.errors import TransactionError
 from alkstore.records import KeptBatch
@@ -53,7 +53,7 @@ class Session(Home, Protocol):
         """Tell waiters, once it is committed, that so many jobs can be had; 0: that one may be due sooner (W-4)."""
         ...
 
-    def after_commit(self, deed: Callable[[], None]) -> None:
+    def after_commit(self, deed: Deed) -> None:
         """Have it done once what was done here until now is committed, and never where it is rolled back."""
         ...
 
@@ -101,7 +101,7 @@ class AutoSession:
         """Tell at once: it is committed."""
         self._store.wakes.ring({queue: count})
 
-    def after_commit(self, deed: Callable[[], None]) -> None:
+    def after_commit(self, deed: Deed) -> None:
         """Do it at once: it is committed."""
         deed()
 
@@ -140,9 +140,9 @@ class TransactionSession:
         """Tell after the commit."""
         self._transaction.root.note_ring(queue, count)
 
-    def after_commit(self, deed: Callable[[], None]) -> None:
+    def after_commit(self, deed: Deed) -> None:
         """Do it after the commit."""
-        self._transaction.root.note_deed(deed)
+        self._transaction.root.after_commit(deed)
 
 
 class _Refusing:
@@ -201,7 +201,7 @@ class GoneSession:
     def ring(self, queue: str, count: int) -> None:
         """Nothing has changed."""
 
-    def after_commit(self, deed: Callable[[], None]) -> None:
+    def after_commit(self, deed: Deed) -> None:
         """Do it at once: there is no commit to wait for."""
         deed()
 

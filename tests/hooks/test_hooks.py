@@ -18,6 +18,8 @@ import alkstore
 from alkstore import ClaimLostError, Hooks, Item, OutcomeUnknownError, ValidationError, telling
 from alkstore.hooks import Claimed, Died, Enqueued, Enqueueing, Lost, Retried, Succeeded, Swept
 from alkstore.store import Store
+from alkstore.tasks import Tasks
+from alkstore.testing import inline
 from tests.hooks.recording import Recording
 from tests.integrations.places import Place
 
@@ -291,6 +293,33 @@ def test_nothing_is_told_where_the_outcome_is_not_known(
         monkeypatch.setattr(type(inner), "commit", cut_off)
     assert [] == hook.of(Enqueued)
     assert 1 == store.queue("q").stats().ready
+
+
+def test_a_task_that_fails_inline_at_the_commit_keeps_nothing_from_being_told(
+    place: Place, store: Store, hook: Recording
+) -> None:
+    """Both wait for the same commit, and its error comes out of that all the same: a store's own, or a session's."""
+    tasks = Tasks(store)
+
+    @tasks.task(max_attempts=1)
+    def break_down() -> None:
+        raise ValueError("broken")
+
+    engine = sqlalchemy.create_engine(place.sqlalchemy_url, connect_args=place.connect_args)
+    with inline(tasks):
+        with pytest.raises(ValueError, match="broken"), store.transaction() as tx:
+            break_down.enqueue(tx=tx)
+            tx.queue("q").enqueue("own")
+        assert ["default", "q"] == [event.queue for event in hook.of(Enqueued)]
+        try:
+            with pytest.raises(ValueError, match="broken"), Session(engine) as session:
+                break_down.enqueue(tx=store.join(session))
+                store.join(session).queue("q").enqueue("the session's")
+                session.commit()
+        finally:
+            engine.dispose()
+    assert ["default", "q"] * 2 == [event.queue for event in hook.of(Enqueued)]
+    assert 2 == len(hook.of(Died))
 
 
 def test_over_a_session_of_sqlalchemy_they_are_told_at_its_commit(place: Place, store: Store, hook: Recording) -> None:
