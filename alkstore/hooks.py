@@ -95,11 +95,21 @@ class Swept:
     moved: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookFailed:
+    """A method of a hook that raised."""
+
+    hook: str
+    """The hook's class."""
+    method: str
+    error: str
+
+
 class Hooks:
     """What an application is told; every method does nothing, until a subclass says otherwise.
 
     They are called on whichever thread did it, and so from several at a time. What they take, the caller waits for: on a worker
-    those that fetch and settle. An exception that one raises is logged by ``alkstore`` and swallowed.
+    those that fetch and settle. An exception that one raises is logged by ``alkstore``, told to ``hook_failed``, and swallowed.
 
     In a transaction they are called after its commit, and not at all where it, or the savepoint, is rolled back. Over a joined
     connection that holds for SQLAlchemy's ``Session`` and for Django; nothing tells of the commits of other connections, and
@@ -127,6 +137,15 @@ class Hooks:
         """
         return None
 
+    def deputy(self, job: RunningJob) -> Hooks | None:  # noqa: ARG002 - for subclasses
+        """Return what stands in for this hook in the process of a worker's where the handler runs (``processes=``).
+
+        It is asked for within the block of ``running``, which stays in the worker's process, and is pickled. There its own
+        ``running`` is around the handler, and its ``enqueueing`` is asked when that enqueues in ``job.store``. Nothing else is
+        told it: what the handler does with jobs is told the hook itself, in the worker's process.
+        """
+        return None
+
     def succeeded(self, event: Succeeded) -> None:
         """A job was acked."""
 
@@ -141,3 +160,6 @@ class Hooks:
 
     def swept(self, event: Swept) -> None:
         """A sweep moved jobs to the dead table, a worker's own included."""
+
+    def hook_failed(self, event: HookFailed) -> None:
+        """A hook raised, this one or another; what ``hook_failed`` itself raises is only logged."""

@@ -19,15 +19,16 @@ try:
     from opentelemetry import metrics, propagate, trace
     from opentelemetry.context import Context, attach, detach
     from opentelemetry.metrics import MeterProvider
-    from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, TracerProvider
+    from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer, TracerProvider
 except ModuleNotFoundError as exc:
     raise ModuleNotFoundError(
         "alkstore.otel needs opentelemetry-api: pip install 'alkstore[otel]'", name=exc.name
     ) from exc
 
-from alkstore.hooks import Claimed, Died, Enqueued, Enqueueing, Hooks, Lost, Retried, Settled, Succeeded
-from alkstore.texts import describe
+from alkstore.hooks import Claimed, Died, Enqueued, Enqueueing, HookFailed, Hooks, Lost, Retried, Settled, Succeeded
+from alkstore.texts import class_name, describe
 from alkstore.worker.control import Retry, Unhandled
+from alkstore.worker.hands import ReportedError
 from alkstore.worker.job import RunningJob
 
 _SCHEMA: Final = "https://opentelemetry.io/schemas/1.30.0"
@@ -54,10 +55,9 @@ class Tracing(Hooks):
         meter_provider: MeterProvider | None = None,
         new_trace: bool = False,
     ) -> None:
-        ours = version("alkstore")
         self._new_trace = new_trace
-        self._tracer = trace.get_tracer("alkstore", ours, tracer_provider, _SCHEMA)
-        meter = metrics.get_meter("alkstore", ours, meter_provider, _SCHEMA)
+        self._tracer = _tracer(tracer_provider)
+        meter = metrics.get_meter("alkstore", version("alkstore"), meter_provider, _SCHEMA)
         self._sent = meter.create_counter(
             "messaging.client.sent.messages", "{message}", "Jobs that were enqueued, and committed."
         )
@@ -71,6 +71,7 @@ class Tracing(Hooks):
             explicit_bucket_boundaries_advisory=_BUCKETS,
         )
         self._outcomes = meter.create_counter("alkstore.job.outcomes", "{job}", "Claims that ended, by how they did.")
+        self._failures = meter.create_counter("alkstore.hook.failures", "{call}", "Calls of hooks that raised.")
         self._waited = meter.create_histogram(
             "alkstore.job.wait.duration",
             "s",
@@ -82,14 +83,7 @@ class Tracing(Hooks):
 
     def enqueueing(self, event: Enqueueing) -> Mapping[str, str]:
         """Make the span of the jobs' creation, and return its context, for their headers."""
-        attributes = _about(event.queue, "enqueue_many" if event.many else "enqueue", "create")
-        span = self._tracer.start_span(
-            f"{attributes['messaging.operation.name']} {event.queue}", kind=SpanKind.PRODUCER, attributes=attributes
-        )
-        carrier: dict[str, str] = {}
-        propagate.inject(carrier, trace.set_span_in_context(span))
-        span.end()
-        return carrier
+        return _created(self._tracer, event)
 
     def enqueued(self, event: Enqueued) -> None:
         """Count them."""
@@ -105,7 +99,7 @@ class Tracing(Hooks):
 
     @contextmanager
     def running(self, job: RunningJob) -> Generator[None]:
-        """Run the handler in a span, in the trace of whoever enqueued the job."""
+        """Run the handler in a span that links to whoever enqueued the job, and is in that trace."""
         context, links = self._origin(job)
         attributes: dict[str, str | int] = {
             **_about(job.queue, "process", "process"),
@@ -140,9 +134,14 @@ class Tracing(Hooks):
     def _origin(self, job: RunningJob) -> tuple[Context, list[Link]]:
         context = propagate.extract(job.headers)
         creation = trace.get_current_span(context).get_span_context()
-        if not self._new_trace or not creation.is_valid:
-            return context, []
-        return trace.set_span_in_context(trace.INVALID_SPAN, context), [Link(creation)]
+        links = [Link(creation)] if creation.is_valid else []
+        return trace.set_span_in_context(trace.INVALID_SPAN, context) if self._new_trace else context, links
+
+    def deputy(self, job: RunningJob) -> Hooks:  # noqa: ARG002 - its span is the current one
+        """Return what carries the handler's span, and the baggage, to the process where it runs."""
+        carrier: dict[str, str] = {}
+        propagate.inject(carrier)
+        return _Carried(carrier)
 
     # --- outcomes ------------------------------------------------------------------------------------------------
 
@@ -162,8 +161,49 @@ class Tracing(Hooks):
         """Count it."""
         self._count(event, "lost")
 
+    def hook_failed(self, event: HookFailed) -> None:
+        """Count it."""
+        self._failures.add(1, {"alkstore.hook": event.hook, "alkstore.hook.method": event.method})
+
     def _count(self, event: Settled, outcome: str) -> None:
         self._outcomes.add(1, {**_measured(event.queue, "settle"), "alkstore.job.outcome": outcome})
+
+
+class _Carried(Hooks):
+    """In a process of a worker's: what a handler does there is below its span, which stays with the worker.
+
+    So that is there whatever becomes of the process. Spans of its own that a handler makes go to whichever SDK the application sets
+    up there; without one the trace goes on all the same, to what the handler enqueues.
+    """
+
+    def __init__(self, carrier: dict[str, str]) -> None:
+        self._carrier = carrier
+
+    @contextmanager
+    def running(self, job: RunningJob) -> Generator[None]:  # noqa: ARG002 - see above
+        token = attach(propagate.extract(self._carrier))
+        try:
+            yield
+        finally:
+            detach(token)
+
+    def enqueueing(self, event: Enqueueing) -> Mapping[str, str]:
+        return _created(_tracer(None), event)
+
+
+def _tracer(provider: TracerProvider | None) -> Tracer:
+    return trace.get_tracer("alkstore", version("alkstore"), provider, _SCHEMA)
+
+
+def _created(tracer: Tracer, event: Enqueueing) -> dict[str, str]:
+    attributes = _about(event.queue, "enqueue_many" if event.many else "enqueue", "create")
+    span = tracer.start_span(
+        f"{attributes['messaging.operation.name']} {event.queue}", kind=SpanKind.PRODUCER, attributes=attributes
+    )
+    carrier: dict[str, str] = {}
+    propagate.inject(carrier, trace.set_span_in_context(span))
+    span.end()
+    return carrier
 
 
 def _about(queue: str, name: str, kind: str) -> dict[str, str]:
@@ -180,12 +220,14 @@ def _measured(queue: str, operation: str) -> dict[str, str]:
 
 def _failed(span: Span, error: BaseException) -> str:
     """Mark the span, and return the error's type."""
-    kind = type(error)
-    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    if isinstance(error, ReportedError):  # by a process; "_OTHER" is the conventions' for what has no type
+        name, text = error.kind or "_OTHER", error.text
+    else:
+        name, text = class_name(error), describe(error)
     span.set_attribute("error.type", name)
-    span.set_status(Status(StatusCode.ERROR, describe(error)))
+    span.set_status(Status(StatusCode.ERROR, text))
     try:
-        span.record_exception(error)
+        span.record_exception(error, {"exception.type": name})
     except Exception:  # noqa: BLE001 - an exception that can't be printed: its type is there
         span.add_event("exception", {"exception.type": name})
     return name

@@ -21,7 +21,7 @@ except ModuleNotFoundError as exc:
     ) from exc
 
 from alkstore.errors import AlkstoreError, ValidationError
-from alkstore.hooks import Claimed, Died, Enqueued, Hooks, Lost, Retried, Settled, Succeeded, Swept
+from alkstore.hooks import Claimed, Died, Enqueued, HookFailed, Hooks, Lost, Retried, Settled, Succeeded, Swept
 from alkstore.protocols import Store
 from alkstore.worker.job import RunningJob
 
@@ -51,6 +51,9 @@ class Metrics(Hooks):
         )
         self._swept = Counter(
             "alkstore_swept_total", "Jobs that sweeps moved to the dead ones.", ["queue"], registry=registry
+        )
+        self._failures = Counter(
+            "alkstore_hook_failures_total", "Calls of hooks that raised.", ["hook", "method"], registry=registry
         )
         self._running = Gauge("alkstore_running", "Handlers that run now.", ["queue"], registry=registry)
         self._waited = Histogram(
@@ -106,6 +109,10 @@ class Metrics(Hooks):
     def swept(self, event: Swept) -> None:
         """Count them."""
         self._swept.labels(event.queue).inc(event.moved)
+
+    def hook_failed(self, event: HookFailed) -> None:
+        """Count it."""
+        self._failures.labels(event.hook, event.method).inc()
 
     def _count(self, event: Settled, outcome: str) -> None:
         self._outcomes.labels(event.queue, outcome).inc()

@@ -5,19 +5,18 @@ Where a store has no hooks, there is no ``Telling``, and nothing here is run. Of
 
 from __future__ import annotations
 
-import logging
-import threading
+import pickle
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, cast
+from typing import TYPE_CHECKING, TypedDict, cast
 
+from alkstore.calling import Calls, Methods
 from alkstore.clock import Micros, to_timedelta
 from alkstore.codec import decode_headers, encode_headers
 from alkstore.errors import ValidationError
-from alkstore.hooks import Claimed, Died, Enqueued, Enqueueing, Hooks, Lost, Retried, Succeeded, Swept
+from alkstore.hooks import Claimed, Died, Enqueued, Enqueueing, HookFailed, Hooks, Lost, Retried, Succeeded, Swept
 from alkstore.limits import HEADER_BYTES, HEADER_ENTRIES
 from alkstore.records import JobRow, NewJob
 
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
     from alkstore.handle import Claim
     from alkstore.session import Session
     from alkstore.worker.job import RunningJob
-
-_LOG: Final = logging.getLogger("alkstore")
 
 Stamp = Callable[[NewJob], NewJob]
 """Gives a job the hooks' headers."""
@@ -72,16 +69,27 @@ class _Known(TypedDict):
 class Telling:
     """The hooks of one store."""
 
-    def __init__(self, hooks: Sequence[Hooks]) -> None:
-        self._enqueueing = _having(hooks, "enqueueing")
-        self._enqueued = _having(hooks, "enqueued")
-        self._claimed = _having(hooks, "claimed")
-        self._running = _having(hooks, "running")
-        self._succeeded = _having(hooks, "succeeded")
-        self._retried = _having(hooks, "retried")
-        self._died = _having(hooks, "died")
-        self._lost = _having(hooks, "lost")
-        self._swept = _having(hooks, "swept")
+    def __init__(self, hooks: Sequence[Hooks], *, interruptible: bool = True) -> None:
+        self._calls = calls = Calls(hooks, interruptible=interruptible)
+        self._enqueueing = calls.of("enqueueing")
+        self._enqueued = calls.of("enqueued")
+        self._claimed = calls.of("claimed")
+        self._running = calls.of("running")
+        self._succeeded = calls.of("succeeded")
+        self._retried = calls.of("retried")
+        self._died = calls.of("died")
+        self._lost = calls.of("lost")
+        self._swept = calls.of("swept")
+        self._deputy = calls.of("deputy")
+        self._by_kind: Mapping[type, Methods] = {
+            Enqueued: self._enqueued,
+            Claimed: self._claimed,
+            Succeeded: self._succeeded,
+            Retried: self._retried,
+            Died: self._died,
+            Lost: self._lost,
+            Swept: self._swept,
+        }
 
     # --- jobs on their way in ------------------------------------------------------------------------------------
 
@@ -92,16 +100,17 @@ class Telling:
         def stamp(job: NewJob) -> NewJob:
             nonlocal given
             if given is None:
-                given = self._headers(Enqueueing(queue=queue, many=many))
+                given = self.headers(Enqueueing(queue=queue, many=many))
             return job._replace(headers=_merged(job.headers, given)) if given else job
 
         return stamp
 
-    def _headers(self, event: Enqueueing) -> dict[str, str]:
+    def headers(self, event: Enqueueing) -> dict[str, str]:
+        """Return what the hooks would add to the headers of jobs."""
         found: dict[str, str] = {}
-        for ask in self._enqueueing:
-            with _Guard():
-                answer = ask(event)
+        for method in self._enqueueing:
+            with self._calls.guard(method):
+                answer = method.call(event)
                 for key, value in _plain(answer or {}).items():
                     found.setdefault(key, value)
         return found
@@ -110,7 +119,7 @@ class Telling:
         """Tell of jobs that were stored, once that is committed."""
         if self._enqueued:
             event = Enqueued(queue=queue, job_ids=tuple(job_ids))
-            session.after_commit(lambda: _tell(self._enqueued, event))
+            session.after_commit(lambda: self._calls.tell(self._enqueued, event))
 
     # --- claims --------------------------------------------------------------------------------------------------
 
@@ -121,48 +130,67 @@ class Telling:
 
             def tell() -> None:
                 for event in events:
-                    _tell(self._claimed, event)
+                    self._calls.tell(self._claimed, event)
 
             session.after_commit(tell)
 
     def running(self, job: RunningJob) -> AbstractContextManager[object]:
         """Return what the handler is to run in."""
-        return _Around(self._running, job)
+        return self._calls.around(self._running, job)
+
+    def deputies(self, job: RunningJob) -> list[bytes]:
+        """Return what stands in for the hooks in the process where the handler is to run, pickled."""
+        found: list[bytes] = []
+        for method in self._deputy:
+            with self._calls.guard(method):
+                deputy = method.call(job)
+                if deputy is not None:
+                    found.append(pickle.dumps(deputy))
+        return found
+
+    def relayed(self, event: object, claim: Claim) -> None:
+        """Tell what was told in a handler's process, whose own claim this is: of a loss, whoever notices it first."""
+        if isinstance(event, Lost) and (event.queue, event.job_id) == (claim.queue, claim.ref.job_id):
+            self.lost(claim)
+        elif isinstance(event, HookFailed):
+            self._calls.failed_elsewhere(event)
+        else:
+            self._calls.tell(self._by_kind[type(event)], event)
 
     # --- how they end --------------------------------------------------------------------------------------------
 
     def succeeded(self, claim: Claim) -> None:
         """Tell that a claim's job was acked."""
         if self._succeeded:
-            _tell(self._succeeded, Succeeded(**_known(claim)))
+            self._calls.tell(self._succeeded, Succeeded(**_known(claim)))
 
     def acked_by_id(self, queue: str, job_id: int) -> None:
         """Tell that a job was acked of which nothing else is known."""
         if self._succeeded:
             event = Succeeded(queue=queue, job_id=job_id, attempt=None, worker_id=None, duration=None)
-            _tell(self._succeeded, event)
+            self._calls.tell(self._succeeded, event)
 
     def retried(self, claim: Claim, error: str | None, delay: Micros) -> None:
         """Tell that a claim's job will be tried again."""
         if self._retried:
-            _tell(self._retried, Retried(**_known(claim), error=error, delay=to_timedelta(delay)))
+            self._calls.tell(self._retried, Retried(**_known(claim), error=error, delay=to_timedelta(delay)))
 
     def died(self, claim: Claim, error: str) -> None:
         """Tell that a claim's job is dead."""
         if self._died:
-            _tell(self._died, Died(**_known(claim), error=error))
+            self._calls.tell(self._died, Died(**_known(claim), error=error))
 
     def lost(self, claim: Claim) -> None:
         """Tell that a claim is lost, unless that was told."""
         if self._lost and not claim.told_lost:
             claim.told_lost = True
-            _tell(self._lost, Lost(**_known(claim)))
+            self._calls.tell(self._lost, Lost(**_known(claim)))
 
     def swept(self, session: Session, queue: str, moved: int) -> None:
         """Tell of jobs that a sweep moved, once that is committed."""
         if self._swept and moved:
             event = Swept(queue=queue, moved=moved)
-            session.after_commit(lambda: _tell(self._swept, event))
+            session.after_commit(lambda: self._calls.tell(self._swept, event))
 
 
 def telling(hooks: object) -> Telling | None:
@@ -176,12 +204,6 @@ def telling(hooks: object) -> Telling | None:
             raise ValidationError(f"hooks must hold instances of alkstore.Hooks, not {named}")
         checked.append(hook)
     return Telling(checked) if checked else None
-
-
-def _having(hooks: Sequence[Hooks], name: str) -> tuple[Callable[[Any], Any], ...]:
-    """Return the method of each hook that has one of its own."""
-    methods = [getattr(hook, name) for hook in hooks]
-    return tuple(method for method in methods if getattr(method, "__func__", None) is not getattr(Hooks, name))
 
 
 def _known(claim: Claim) -> _Known:
@@ -227,62 +249,3 @@ def _merged(own: str, given: Mapping[str, str]) -> str:
             merged[key] = value
             size += more
     return encode_headers(merged)
-
-
-def _tell(methods: tuple[Callable[[Any], object], ...], event: object) -> None:
-    for method in methods:
-        with _Guard():
-            method(event)
-
-
-class _Guard:
-    """A block out of which nothing comes that a hook raises."""
-
-    __slots__ = ()
-
-    def __enter__(self) -> None:
-        """Begin."""
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> bool:
-        """Log what was raised; but let go up what a signal's handler raised, Ctrl-C say, which is on the main thread."""
-        if value is None:
-            return False
-        if not isinstance(value, Exception) and threading.current_thread() is threading.main_thread():
-            return False
-        _LOG.warning("a hook failed", exc_info=value)
-        return True
-
-
-class _Around:
-    """The blocks of the hooks around one handler, each within the one before it."""
-
-    __slots__ = ("_blocks", "_job", "_running")
-
-    def __init__(self, running: tuple[Callable[[Any], Any], ...], job: RunningJob) -> None:
-        self._running = running
-        self._job = job
-        self._blocks: list[AbstractContextManager[object]] = []
-
-    def __enter__(self) -> Self:
-        """Enter them; one that fails is left out."""
-        for ask in self._running:
-            with _Guard():
-                block: AbstractContextManager[object] | None = ask(self._job)
-                if block is not None:
-                    block.__enter__()
-                    self._blocks.append(block)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Leave them with what the handler raised, which goes on up whatever they say of it."""
-        while self._blocks:
-            block = self._blocks.pop()
-            try:
-                block.__exit__(kind, value, trace)
-            except BaseException as exc:  # noqa: BLE001 - a runner's thread: no signal's handler raises here
-                if exc is not value:  # a block that raises the handler's own again only lets it go up
-                    _LOG.warning("a hook failed", exc_info=exc)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from alkstore import Hooks, RunningJob
-from alkstore.hooks import Claimed, Died, Enqueued, Enqueueing, Lost, Retried, Succeeded, Swept
+from alkstore.hooks import Claimed, Died, Enqueued, Enqueueing, HookFailed, Lost, Retried, Succeeded, Swept
 
 E = TypeVar("E")
 
@@ -75,4 +75,7 @@ class Recording(Hooks):
         self.keep(event)
 
     def swept(self, event: Swept) -> None:
+        self.keep(event)
+
+    def hook_failed(self, event: HookFailed) -> None:
         self.keep(event)

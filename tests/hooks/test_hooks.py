@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 import alkstore
 from alkstore import ClaimLostError, Hooks, Item, OutcomeUnknownError, ValidationError, telling
-from alkstore.hooks import Claimed, Died, Enqueued, Enqueueing, Lost, Retried, Succeeded, Swept
+from alkstore.hooks import Claimed, Died, Enqueued, Enqueueing, HookFailed, Lost, Retried, Succeeded, Swept
 from alkstore.store import Store
 from alkstore.tasks import Tasks
 from alkstore.testing import inline
@@ -407,7 +407,7 @@ class Raising(Hooks):
     def enqueued(self, event: object) -> None:
         raise ZeroDivisionError
 
-    claimed = succeeded = retried = died = lost = swept = enqueued
+    claimed = succeeded = retried = died = lost = swept = hook_failed = enqueued
 
 
 def test_a_hook_that_raises_is_logged_and_changes_nothing(
@@ -421,9 +421,17 @@ def test_a_hook_that_raises_is_logged_and_changes_nothing(
     assert handles[0].ack()
     assert handles[1].retry()
     assert handles[2].fail()
-    assert ["Enqueueing", "Enqueued", *["Claimed"] * 3, "Succeeded", "Retried", "Died"] == hook.kinds()
-    failures = [record for record in caplog.records if record.message == "a hook failed"]
-    assert (8, {("alkstore", logging.WARNING)}) == (
+    told = [kind for kind in hook.kinds() if kind != "HookFailed"]
+    assert ["Enqueueing", "Enqueued", *["Claimed"] * 3, "Succeeded", "Retried", "Died"] == told
+    assert ["enqueueing", "enqueued", *["claimed"] * 3, "succeeded", "retried", "died"] == [
+        event.method for event in hook.of(HookFailed)
+    ]
+    assert {("Raising", "ZeroDivisionError")} == {(event.hook, event.error) for event in hook.of(HookFailed)}
+    failures = [record for record in caplog.records if record.message.startswith("a hook failed: Raising.")]
+    assert 8 == len([record for record in failures if record.message.endswith(".hook_failed")]), (
+        "once each, and no more"
+    )
+    assert (16, {("alkstore", logging.WARNING)}) == (
         len(failures),
         {(record.name, record.levelno) for record in failures},
     )
