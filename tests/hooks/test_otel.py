@@ -123,6 +123,19 @@ def test_a_new_trace_links_to_the_producers(open_store: Open, seen: Seen) -> Non
     assert processed.context.trace_id != produced.context.trace_id
 
 
+def test_the_handlers_of_a_bulk_are_below_its_span_and_link_to_it(open_store: Open, seen: Seen) -> None:
+    """There is one span for the call, and each of its jobs has its own."""
+    store = open_store(hooks=[seen.hook()])
+    store.queue("emails").enqueue_many(["ada", "bob", "cy"])
+    drain(store, lambda job: None)
+    produced = seen.span("enqueue_many emails")
+    assert produced.context is not None
+    processed = [span for span in seen.exporter.get_finished_spans() if span.name == "process emails"]
+    assert 3 == len({str((span.attributes or {})["messaging.message.id"]) for span in processed})
+    assert {produced.context.span_id} == {span.parent.span_id for span in processed if span.parent is not None}
+    assert [[produced.context.span_id]] * 3 == [[link.context.span_id for link in span.links] for span in processed]
+
+
 def test_a_job_without_a_context_begins_a_trace(open_store: Open, seen: Seen) -> None:
     """As of what was enqueued from SQL; and one that isn't well formed is as none."""
     open_store().queue("emails").enqueue("ada", headers={"traceparent": "\x1b]0;pwn\x07"})
