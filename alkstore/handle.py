@@ -35,7 +35,7 @@ class Claim:
     """What all handles of one claim share: who it is, what is known of it, and whether it was settled."""
 
     __slots__ = (
-        "_deadlines", "queue", "ref", "result", "row", "settled", "settled_in", "timing", "token", "told_lost",
+        "_deadlines", "queue", "ref", "result", "row", "settled", "settled_in", "timed", "token", "told_lost",
     )  # fmt: skip
 
     def __init__(self, queue: str, job_id: int, token: int, row: JobRow | None = None) -> None:
@@ -46,7 +46,8 @@ class Claim:
         self._deadlines: list[tuple[Micros, Frame | None]] = []
         self.settled = False
         self.settled_in: Frame | None = None
-        self.timing = Timing()
+        self.timed: Timing | None = None
+        """How long the work on it takes, where hooks want to know."""
         self.told_lost = False
         self.result: bytes | None = None
         """What an ack was given that came too late inside of ``transaction()``: the final one is judged otherwise."""
@@ -75,6 +76,12 @@ class Claim:
         self.settled, self.settled_in = True, frame
         if frame is not None:
             frame.root.note_settled(self.queue, self.ref.job_id)
+
+    def begin_timing(self) -> Timing:
+        """Note that the work on it begins, for hooks."""
+        timing = self.timed = self.timed or Timing()
+        timing.begin()
+        return timing
 
     @property
     def is_settled(self) -> bool:
@@ -314,7 +321,8 @@ class JobHandle(protocols.JobHandle):
         """Begin work that is acked when the block ends well."""
         self._home.store.check_open()
         self._entered_in = os.getpid()
-        self._claim.timing.begin()
+        if self._home.store.hooks is not None:
+            self._claim.begin_timing()
         return self
 
     def __exit__(
@@ -377,7 +385,8 @@ class JobHandle(protocols.JobHandle):
                 note_refused(session, [self])
             raise
         self._inside = transaction
-        self._claim.timing.begin()
+        if store.hooks is not None:
+            self._claim.begin_timing()
         return transaction
 
     def ack_inside(self, transaction: Transaction) -> bool:

@@ -23,6 +23,7 @@ from alkstore.records import JobRow, NewJob
 if TYPE_CHECKING:
     from alkstore.handle import Claim
     from alkstore.session import Session
+    from alkstore.worker.hands import Hand, Handler
     from alkstore.worker.job import RunningJob
 
 Stamp = Callable[[NewJob], NewJob]
@@ -138,6 +139,15 @@ class Telling:
         """Return what the handler is to run in."""
         return self._calls.around(self._running, job)
 
+    def run(self, job: RunningJob, handler: Handler, hand: Hand) -> object:
+        """Have a worker's hand run the handler in the hooks' blocks, and see how long it takes."""
+        timing = job.handle.claim.begin_timing()
+        try:
+            with self.running(job):
+                return hand.run(job, handler)
+        finally:
+            timing.end()
+
     def deputies(self, job: RunningJob) -> list[bytes]:
         """Return what stands in for the hooks in the process where the handler is to run, pickled."""
         found: list[bytes] = []
@@ -213,7 +223,7 @@ def _known(claim: Claim) -> _Known:
         job_id=claim.ref.job_id,
         attempt=None if row is None else row.attempts,
         worker_id=None if row is None else row.worker_id,
-        duration=claim.timing.duration,
+        duration=None if claim.timed is None else claim.timed.duration,
     )
 
 

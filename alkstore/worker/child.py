@@ -245,12 +245,10 @@ class _Child:
             self._job = job
             self._heed()
         self.say(messages.Begun(token))
-        claim.timing.begin()
         error: BaseException | None = None
         result: bytes | None = None
         try:
-            with contextlib.nullcontext() if self._relay is None else self._relay.around(job, errand.deputies):
-                returned = handler(job)
+            returned = handler(job) if self._relay is None else self._relay.run(job, handler, errand.deputies)
             if job.keeps_result and not _is_settled(claim):
                 result = encode_returned(home.codecs, returned, home.max_result)
         except BaseException as exc:  # noqa: BLE001 - whatever it is, sys.exit() included: the attempt failed, and the process lives

@@ -8,12 +8,12 @@ what it enqueues, is for the hooks' deputies, which come along with each job.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 
 from alkstore.errors import ValidationError
 from alkstore.hooks import Enqueueing, HookFailed, Hooks
 from alkstore.telling import Telling, telling
 from alkstore.worker import handing, messages
+from alkstore.worker.hands import Handler
 from alkstore.worker.job import RunningJob
 
 
@@ -24,8 +24,8 @@ class Relay(Hooks):
         self._say = say
         self._deputies: Telling | None = None
 
-    def around(self, job: RunningJob, deputies: Sequence[bytes]) -> AbstractContextManager[object]:
-        """Return what a handler is to run in, with these deputies."""
+    def run(self, job: RunningJob, handler: Handler, deputies: Sequence[bytes]) -> object:
+        """Run a handler within the blocks of these deputies."""
         found: list[Hooks] = [Relay(self._say)]  # is told which of them fail
         for data in deputies:
             try:
@@ -34,7 +34,9 @@ class Relay(Hooks):
                 self.hook_failed(HookFailed(hook="Hooks", method="deputy", error=str(exc)))
         # Handlers run on the main thread here, but signals' handlers do nothing.
         self._deputies = here = Telling(found, interruptible=False)
-        return here.running(job)
+        job.handle.claim.begin_timing()
+        with here.running(job):
+            return handler(job)
 
     def enqueueing(self, event: Enqueueing) -> Mapping[str, str] | None:
         """Ask the deputies: nobody waits here for an answer from the worker."""

@@ -15,7 +15,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from secrets import token_hex
@@ -384,12 +383,10 @@ class _Run:
     def _do(self, job: RunningJob, hand: Hand) -> None:
         route = self._routes[job.queue]
         begun = time.monotonic()
-        job.handle.claim.timing.begin()
         limit = route.limit(job)
         if limit is not None:
             self._watch(job, limit, hand)
         completion = self._handle(job, route.handler, hand)
-        job.handle.claim.timing.end()
         self._heartbeats.forget(job)
         self._board.ran(time.monotonic() - begun)
         if job.conclude():
@@ -413,8 +410,7 @@ class _Run:
         error: BaseException | None = None
         returned: object = None
         try:
-            with nullcontext() if self._hooks is None else self._hooks.running(job):
-                returned = hand.run(job, handler)
+            returned = hand.run(job, handler) if self._hooks is None else self._hooks.run(job, handler, hand)
         except BaseException as exc:  # noqa: BLE001 - whatever it is, sys.exit() included: the attempt failed, and the worker lives
             error = exc
         if job.handle.claim.is_settled:
