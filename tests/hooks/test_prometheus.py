@@ -11,10 +11,11 @@ from urllib.request import urlopen
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from alkstore import Fail, Retry, RunningJob, Worker
+from alkstore import Fail, Hooks, Retry, RunningJob, Worker
 from alkstore.cli.metrics import served
 from alkstore.prometheus import Metrics
 from alkstore.store import Store
+from tests.hooks.test_otel import Seen
 from tests.support.waiting import wait_until
 
 Open = Callable[..., Store]
@@ -55,6 +56,26 @@ def test_what_goes_by_is_counted(open_store: Open, registry: CollectorRegistry) 
     for outcome, count in {"succeeded": 2, "retried": 1, "died": 1, "lost": None}.items():
         assert count == value("alkstore_outcomes_total", outcome=outcome)
         assert count == value("alkstore_duration_seconds_count", outcome=outcome)
+
+
+class Raising(Hooks):
+    """A hook that can't bear to be told."""
+
+    def enqueued(self, event: object) -> None:
+        raise ZeroDivisionError
+
+
+def test_calls_of_hooks_that_raise_are_counted(open_store: Open, registry: CollectorRegistry) -> None:
+    """And what goes by is counted all the same; by OpenTelemetry, too."""
+    seen = Seen()
+    queue = open_store(hooks=[Raising(), Metrics(registry), seen.hook()]).queue("q")
+    queue.enqueue("a")
+    queue.enqueue("b")
+    labels = {"hook": "Raising", "method": "enqueued"}
+    assert 2 == registry.get_sample_value("alkstore_hook_failures_total", labels)
+    assert 2 == registry.get_sample_value("alkstore_enqueued_total", {"queue": "q"})
+    counted = {"alkstore.hook": "Raising", "alkstore.hook.method": "enqueued"}
+    assert [(counted, 2)] == seen.points("alkstore.hook.failures")
 
 
 def test_a_lost_claim_is_counted(open_store: Open, registry: CollectorRegistry) -> None:
