@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, ClassVar, Self
 
+from alkstore.deeds import do_all
 from alkstore.engine import EngineTransaction, OpenConnection
 from alkstore.errors import AlkstoreError, NotSupportedError, OutcomeUnknownError, TransactionError
 from alkstore.frames import Root
@@ -78,8 +79,7 @@ class Transaction(Root):
             self.open_frames.clear()
             if self.of_this_thread:
                 self._store.set_open_transaction(self._before)  # a joined connection, say, with nothing open until now
-        for callback in self._afterwards:  # it is committed: nothing else comes here
-            callback()
+        do_all(self.take_deeds())  # it is committed: nothing else comes here; and the thread may use the store again
 
     def _ring(self) -> None:
         rings = self.take_rings()
