@@ -6,6 +6,7 @@ import select
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 import psycopg
@@ -19,13 +20,16 @@ _ANSWERED_WITHIN: Final = 5.0
 
 
 class HearingSession:
-    """A connection that only one thread uses; ``cut`` is for any."""
+    """A connection that only one thread uses; ``cut`` and ``knock`` are for any."""
 
     def __init__(self, connection: Connection, where: str, take: Callable[[HearingSession, str, str], None]) -> None:
         """``take`` is given each notification's channel and payload."""
         self.connection: Final = connection
         self._where = where
         self._take = take
+        self._knocks, self._knock = socket.socketpair()
+        self._knocks.setblocking(False)
+        self._knock.setblocking(False)
         self.listened: Final[set[str]] = set()
         """The server's channels that certainly are listened to. Guarded by the lock of the ``Ear``."""
         self.echoed = False
@@ -58,11 +62,18 @@ class HearingSession:
         descriptor = self.connection.pgconn.socket
         return descriptor in readable([descriptor], seconds)
 
-    def has_news_or(self, knocks: socket.socket, seconds: float) -> tuple[bool, bool]:
-        """Wait for either, and say which: something to receive, a knock."""
-        descriptor = self.connection.pgconn.socket
-        found = readable([descriptor, knocks.fileno()], seconds)
-        return descriptor in found, knocks.fileno() in found
+    def has_news_or_knocks(self, seconds: float) -> bool:
+        """Wait for something to receive or a knock, and say whether there is something to receive."""
+        descriptor, knocks = self.connection.pgconn.socket, self._knocks.fileno()
+        found = readable([descriptor, knocks], seconds)
+        if knocks in found:
+            self._knocks.recv(4096)
+        return descriptor in found
+
+    def knock(self) -> None:
+        """Have its thread look what is wanted; from any, with the lock of the ``Ear``."""
+        with suppress(OSError):  # it has knocks enough
+            self._knock.send(b"!")
 
     def receive(self) -> None:
         """Take what has arrived."""
@@ -84,6 +95,12 @@ class HearingSession:
     def close(self) -> None:
         """Close it, by its own thread."""
         self.connection.close()
+        self.forget()
+
+    def forget(self) -> None:
+        """In a fork's child, let go of what isn't the connection: nobody knocks there."""
+        self._knocks.close()
+        self._knock.close()
 
 
 def is_writable(descriptor: int, seconds: float) -> bool:

@@ -24,7 +24,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-import socket
+import sys
 import threading
 import time
 from collections import deque
@@ -42,7 +42,7 @@ from alkstore.records import Notification
 from alkstore_postgres import fork, sql
 from alkstore_postgres.channels import Channels
 from alkstore_postgres.hearing import HearingSession
-from alkstore_postgres.pool import Connection, Pool, readable
+from alkstore_postgres.pool import Connection, Pool
 from alkstore_postgres.runner import AutoRunner
 
 _LOG: Final = logging.getLogger("alkstore")
@@ -147,7 +147,6 @@ class Ear:
         """The thread's, and ``None`` as soon as it has decided to end."""
         self._open: dict[HearingSession, None] = {}
         """All that aren't closed yet. A dict: it is copied in one step."""
-        self._knock: socket.socket | None = None
         self._failure: AlkstoreError | None = None
         self._failures = 0
         """How often a session could not be made, or was lost."""
@@ -217,21 +216,17 @@ class Ear:
         with self._changed:
             if self._closed:
                 return StoreClosedError("the store is closed")
-            if self._thread is None:
-                self._failure = None
-                thread = threading.Thread(target=self._work, name="alkstore-ear", daemon=True)
-                self._thread = thread  # it looks whether it is the one
+            if not self._has_thread():
                 try:
-                    thread.start()
+                    self._start()
                 except RuntimeError as exc:  # there can be no more, for now: the next who comes tries again
-                    self._thread = None
                     return EngineUnavailableError(f"{self._pool.location.where}: no thread to listen on: {exc}")
             before = self._failures
         self._rouse()
         with self._changed:
             self._changed.wait_for(
                 lambda: self._hears(channels) or self._failures > before or self.deaf or self._closed
-                or self._thread is None,
+                or not self._has_thread(),
                 self._pool.patience,
             )  # fmt: skip
             if self.deaf:
@@ -241,6 +236,27 @@ class Ear:
             if self._closed:
                 return StoreClosedError("the store is closed")
             return self._failure or EngineUnavailableError(f"{self._pool.location.where}: no session to listen on")
+
+    def _has_thread(self) -> bool:
+        """Say whether there is a thread; one that died of whatever, or never began, is none."""
+        thread = self._thread
+        return thread is not None and thread.is_alive()
+
+    def _start(self) -> None:
+        """With the lock held: start the thread; raise ``RuntimeError`` where there can be none."""
+        if sys.is_finalizing():  # it might begin and never run, and ``start`` would wait for it
+            raise RuntimeError("the interpreter is ending")
+        thread = threading.Thread(target=self._work, name="alkstore-ear", daemon=True)
+        started = False
+        try:
+            self._failure = None
+            self._thread = thread  # it looks whether it is the one, and ends where it isn't
+            thread.start()
+            started = True
+        finally:
+            # A handler may raise at any step of this. Whether the thread runs by then isn't known.
+            if not started and self._thread is thread:
+                self._thread = None
 
     def _hears(self, channels: set[str]) -> bool:
         return self._session is not None and channels <= self._session.listened
@@ -253,28 +269,23 @@ class Ear:
         return wanted
 
     def _rouse(self) -> None:
-        knock = self._knock
-        if knock is not None:
-            try:
-                knock.send(b"!")
-            except OSError:
-                return  # it has knocks enough, or has just ended
+        with self._changed:  # with the lock held, as it is closed so
+            if self._session is not None:
+                self._session.knock()
 
     # --- the thread ----------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
         me = threading.current_thread()
         first, failures = True, 0
-        mine, theirs = socket.socketpair()
-        mine.setblocking(False)
-        theirs.setblocking(False)
-        self._knock = theirs
         try:
             while self._goes_on(me):
                 session: HearingSession | None = None
                 try:
-                    session = self._connect()
-                    self._serve(session, mine, me, first=first)
+                    session = self._connect(me)
+                    if session is None:
+                        continue
+                    self._serve(session, me, first=first)
                     return
                 except (psycopg.Error, AlkstoreError, OSError) as exc:
                     # Of a session that listened, the loss is a new outage.
@@ -283,42 +294,49 @@ class Ear:
                 finally:
                     if session is not None:
                         self._drop(session)
-                self._pause(mine, failures)
+                self._pause(me, failures)
         finally:
             with self._changed:
                 if self._thread is me:  # by an error that nobody thought of: rather told than waited for in vain
                     for subscription in self._subscriptions.living():
                         subscription.fail(EngineUnavailableError("the thread that listens has ended by an error"))
                     self._part()
-            mine.close()
-            theirs.close()
 
     def _goes_on(self, me: threading.Thread, idle_since: float | None = None) -> bool:
         """Say whether to go on; decided with the lock held, so that whoever comes just now starts another thread."""
         with self._changed:
+            if self._thread is not me:
+                return False
             needed = bool(self._attending or self._subscriptions)
             if not self._closed and (needed or (idle_since is not None and time.monotonic() < idle_since + _LINGER)):
                 return True
-            if self._thread is me:
-                self._part()
+            self._part()
             return False
 
     def _part(self) -> None:
         """With the lock held: the thread ends. Its session is open for a moment yet, and nobody's any more."""
         self._thread = None
-        self._knock = None
         self._session = None
         self._changed.notify_all()
 
-    def _connect(self) -> HearingSession:
+    def _connect(self, me: threading.Thread) -> HearingSession | None:
+        """Return a session; ``None`` where the thread isn't the one any more."""
         with fork.connecting():
-            session = HearingSession(self._pool.make_listener(), self._pool.location.where, self._take)
+            connection = self._pool.make_listener()
+            try:
+                session = HearingSession(connection, self._pool.location.where, self._take)
+            except OSError:  # the process has descriptors for no more
+                connection.close()
+                raise
             with self._changed:
                 self._open[session] = None
-                self._session = session
-        return session
+                if self._thread is me and not self._closed:
+                    self._session = session
+                    return session
+        self._drop(session)
+        return None
 
-    def _serve(self, session: HearingSession, knocks: socket.socket, me: threading.Thread, *, first: bool) -> None:
+    def _serve(self, session: HearingSession, me: threading.Thread, *, first: bool) -> None:
         """Listen, until nobody needs it any more; raise where the session is lost."""
         echo = f"alkstore_echo_{secrets.token_hex(8)}"
         session.ask(f'LISTEN "{echo}"')
@@ -340,11 +358,9 @@ class Ear:
             if now - silent_since >= _PROBE_EVERY:
                 session.ask("SELECT 1")
                 silent_since = time.monotonic()
-            arrived, knocked = session.has_news_or(
-                knocks, _PROBE_EVERY if self._attending or self._subscriptions else _LINGER / 4
+            arrived = session.has_news_or_knocks(
+                _PROBE_EVERY if self._attending or self._subscriptions else _LINGER / 4
             )
-            if knocked:
-                knocks.recv(4096)
             if self._is_to_adjust(session):
                 self._adjust(session)
             if arrived:
@@ -440,15 +456,13 @@ class Ear:
             self._changed.notify_all()
         return failures + 1
 
-    def _pause(self, knocks: socket.socket, failures: int) -> None:
+    def _pause(self, me: threading.Thread, failures: int) -> None:
         first, longest = _BACKOFF
         seconds = pause(first, longest, failures - 1)
         if self.deaf:
             seconds = 60.0  # a pooler stays one
-        until = time.monotonic() + seconds
-        while (left := until - time.monotonic()) > 0 and not self._closed:
-            if readable([knocks.fileno()], left):
-                knocks.recv(4096)
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._thread is not me, seconds)
 
     def _drop(self, session: HearingSession) -> None:
         with self._changed:
@@ -490,8 +504,8 @@ class Ear:
     def begin_anew(self) -> None:
         """In a fork's child: nobody waits here, and the session and its thread are the parent's."""
         self._inherited += [session.connection for session in self._open]
-        if self._knock is not None:
-            self._knock.close()
+        for session in self._open:
+            session.forget()
         subscriptions, closed = self._subscriptions.living(), self._closed
         self._begin()
         self._closed = closed

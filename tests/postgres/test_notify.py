@@ -8,11 +8,10 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import Any, cast
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -25,7 +24,7 @@ from alkstore_postgres import hearing, notify
 from contract_tests.scale import rounds
 from contract_tests.steps import Leave, leaving
 from tests.postgres.conftest import Opener
-from tests.postgres.door import Door, engine_of
+from tests.postgres.door import Door, ear_of
 from tests.support.postgres_server import PostgresServer, replace_database
 from tests.support.tcp_proxy import TcpProxy
 from tests.support.waiting import wait_until
@@ -45,11 +44,6 @@ def listening(door: Door) -> list[tuple[int, str, Any]]:
     )
 
 
-def ear_of(store: Store) -> notify.Ear:
-    """Return what listens for the store."""
-    return engine_of(store)._ear
-
-
 def bell_of(store: Store) -> Doorbell:
     """Return the store's doorbell."""
     bell = store.wakes._bell
@@ -62,22 +56,6 @@ def payload(found: Notification | None) -> str:
     assert found is not None
     assert not found.gap
     return found.payload
-
-
-@pytest.fixture
-def through(database: str, open_store: Opener) -> Iterator[tuple[TcpProxy, Callable[..., Store]]]:
-    """A proxy, and what opens stores whose listening session goes through it; with ``whole``, everything of theirs."""
-    parts = urlsplit(database)
-    assert parts.hostname is not None
-    assert parts.port is not None
-    with TcpProxy(parts.hostname, parts.port) as proxy:
-        login = f"{parts.username}:{parts.password}"
-        url = parts._replace(netloc=f"{login}@127.0.0.1:{proxy.port}", query="sslmode=disable").geturl()
-
-        def opener(*, whole: bool = False, **options: Any) -> Store:
-            return open_store(url, **options) if whole else open_store(listen_url=url, **options)
-
-        yield proxy, opener
 
 
 # --- lost -----------------------------------------------------------------------------------------------------------
@@ -463,7 +441,7 @@ def test_one_session_listens_for_the_whole_store_and_ends_with_it(store: Store, 
         listener.close()
     store.close()
     wait_until(lambda: not door.sessions(), WAIT, "the sessions to end")
-    assert not any(thread.name == "alkstore-ear" for thread in threading.enumerate())
+    assert not any(thread.name == "alkstore-ear" and thread.is_alive() for thread in threading.enumerate())
 
 
 def test_a_session_that_nobody_needs_any_more_ends(store: Store, door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
