@@ -372,4 +372,7 @@ class Health:
     wal_bytes: int | None
     """Size of the write-ahead log, in bytes; ``None`` where the role may not see it."""
     wakes: str
-    """``notify`` where commits of other processes wake this store's waiters at once; ``poll`` where they look now and then."""
+    """``notify`` where commits of other processes wake this store's waiters at once, as far as is known now; ``poll`` where they
+    look now and then. In a store in which nobody waits it says what was so when somebody did."""
+    wakes_reason: str | None = None
+    """Why they look now and then; ``None`` where they are woken."""

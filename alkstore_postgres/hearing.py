@@ -14,6 +14,7 @@ from psycopg import pq
 
 from alkstore.errors import EngineUnavailableError
 from alkstore_postgres.pool import Connection, cut, readable
+from alkstore_postgres.proving import Proof
 
 _ANSWERED_WITHIN: Final = 5.0
 """Seconds that the server has for an answer."""
@@ -32,8 +33,10 @@ class HearingSession:
         self._knock.setblocking(False)
         self.listened: Final[set[str]] = set()
         """The server's channels that certainly are listened to. Guarded by the lock of the ``Ear``."""
-        self.echoed = False
-        """The first notification has arrived."""
+        self.proof: Final = Proof()
+        """Whether anything arrives."""
+        self.proved = False
+        """The echo is listened to no more."""
         self.serves = False
         """It listened to all that was wanted."""
 
@@ -55,7 +58,10 @@ class HearingSession:
                 break
             if result.status not in (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK):
                 raise psycopg.errors.error_from_result(result)
-        self._take_all()
+        found = self._arrived()
+        if found and not self.proof.heard:
+            self.proof.spoiled()
+        self._give(found)
 
     def has_news(self, seconds: float) -> bool:
         """Wait until something has arrived."""
@@ -75,16 +81,27 @@ class HearingSession:
         with suppress(OSError):  # it has knocks enough
             self._knock.send(b"!")
 
-    def receive(self) -> None:
-        """Take what has arrived."""
+    def receive(self, proved: Callable[[HearingSession], None]) -> bool:
+        """Take what has arrived, and say whether that was a notification; ``proved`` is called before the first."""
         pgconn = self.connection.pgconn
         pgconn.consume_input()
         if pgconn.status != pq.ConnStatus.OK:
             raise EngineUnavailableError(f"{self._where} ended the session that listens")
-        self._take_all()
+        found = self._arrived()
+        if found and not self.proof.heard:
+            proved(self)
+        self._give(found)
+        return bool(found)
 
-    def _take_all(self) -> None:
-        while (notify := self.connection.pgconn.notifies()) is not None:
+    def _arrived(self) -> list[pq.PGnotify]:
+        pgconn = self.connection.pgconn
+        found: list[pq.PGnotify] = []
+        while (notify := pgconn.notifies()) is not None:
+            found.append(notify)
+        return found
+
+    def _give(self, found: list[pq.PGnotify]) -> None:
+        for notify in found:
             # A server whose encoding isn't UTF-8 may send any bytes, and anybody may have sent them there.
             self._take(self, notify.relname.decode(errors="replace"), notify.extra.decode(errors="replace"))
 

@@ -20,7 +20,7 @@ from alkstore.doorbell import Doorbell
 from alkstore.errors import EngineUnavailableError
 from alkstore.monitor import Monitor
 from alkstore.store import Store
-from alkstore_postgres import hearing, notify
+from alkstore_postgres import hearing, notify, proving, subscribing
 from contract_tests.scale import rounds
 from contract_tests.steps import Leave, leaving
 from tests.postgres.conftest import Opener
@@ -202,6 +202,7 @@ def test_a_wake_that_cannot_be_read_is_taken_for_any_change(
     caplog.set_level(logging.DEBUG, "alkstore")
     ear, came = ear_of(store), SimpleQueue[tuple[str | None, int]]()
     ear.attend(lambda queue, count: came.put((queue, count)), store)
+    assert (None, 0) == came.get(timeout=WAIT)  # he is to look once more, as it listens
     for junk in JUNK:
         door.do("SELECT pg_notify(%s, %s)", ear._channels.wakes, junk)
         assert (None, 0) == came.get(timeout=WAIT), junk
@@ -300,12 +301,14 @@ def test_who_waits_while_wakes_are_unlistened_is_woken(
     sent, go_on = held
     other, ear, rung = open_store(), ear_of(store), threading.Event()
     with store.listen("kept"):
-        store.queue("q").wait(0)
+        with store.wakes.attending():
+            wait_until(lambda: ear._hears({ear._channels.wakes}), WAIT, "it to be listened for")
         with store.listen("another"):
             assert sent.wait(WAIT)
-            ear.attend(lambda queue, _: rung.set() if queue == "q" else None, store)
+            ear.attend(lambda *_: rung.set(), store)
             other.queue("q").enqueue(1)
-            bell_of(other).flush()
+            bell_of(other).flush()  # unheard: he is to look once more, when it is listened for
+            assert not rung.is_set()
             go_on.set()
             assert rung.wait(WAIT)
             ear.leave(store)
@@ -328,9 +331,11 @@ def test_who_comes_while_the_session_ends_gets_one_of_his_own(
 
     monkeypatch.setattr(notify.Ear, "_drop", drop_slowly)
     other, ear, rung = open_store(), ear_of(store), threading.Event()
-    store.queue("q").wait(0)
+    with store.wakes.attending():
+        wait_until(lambda: ear._hears({ear._channels.wakes}), WAIT, "a session")
     wait_until(lambda: ended, WAIT, "the session to end")
     ear.attend(lambda queue, _: rung.set() if queue == "q" else None, store)
+    wait_until(lambda: ear._hears({ear._channels.wakes}), WAIT, "another session")
     assert ear._session not in ended
     other.queue("q").enqueue(1)
     assert rung.wait(WAIT)
@@ -350,7 +355,7 @@ def test_a_deaf_session_is_said_to_be_one_and_waiting_goes_on_by_polling(
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
     """Z-14: as behind a pooler. Here it listens in another database, where nothing of this one arrives."""
-    monkeypatch.setattr(notify, "_ECHO_WITHIN", 0.2)
+    monkeypatch.setattr(proving, "_ECHO_WITHIN", 0.2)
     store = open_store(listen_url=replace_database(database, "postgres"))
     assert "notify" == store.health().wakes
     with pytest.raises(NotSupportedError, match="listen_url"):
@@ -403,7 +408,7 @@ def test_an_idle_session_holds_nothing_open_and_the_servers_queue_is_emptied(sto
 
 def test_a_reader_that_is_too_slow_keeps_the_latest_and_is_told(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """W-2: memory is bounded; one gap stands where the oldest were."""
-    monkeypatch.setattr(notify, "_KEPT", 10)
+    monkeypatch.setattr(subscribing, "_KEPT", 10)
     with store.listen("c") as listener, store.listen("c") as quick:
         for turn in range(50):
             store.notify("c", str(turn))
