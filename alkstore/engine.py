@@ -41,6 +41,7 @@ from alkstore.records import (
     Health,
     JobRow,
     KeptBatch,
+    Moved,
     NewJob,
     Notification,
     PurgeBatch,
@@ -130,7 +131,7 @@ class Executor(Protocol):
 
     def extend(
         self, queue: str, refs: Sequence[ClaimRef], extension: Micros | None, now: Micros | None
-    ) -> dict[int, Micros]:
+    ) -> dict[int, Moved]:
         """Set the deadlines to now plus ``extension``, or each job's own ``visibility_timeout`` (J-3).
 
         Returns the new deadlines by id. One reference waits for the row where another transaction has it locked. Of

@@ -226,7 +226,10 @@ class JobHandle(protocols.JobHandle):
         moved = session.executor().extend(claim.queue, [claim.ref], extension, store.now())
         if self.id not in moved:
             return False
-        claim.extended(moved[self.id], session.frame)
+        deadline, sooner = moved[self.id]
+        claim.extended(deadline, session.frame)
+        if sooner:
+            session.ring(claim.queue, 0)
         return True
 
     def retry(self, error: str | BaseException | None = None, delay: Duration | None = None) -> bool:

@@ -169,6 +169,14 @@ class PurgeBatch(NamedTuple):
     """The unit looked at as many rows as one unit may, and deleted those that were still in the state: call again."""
 
 
+class Moved(NamedTuple):
+    """What became of a claim's deadline."""
+
+    deadline: Micros
+    sooner: bool
+    """It is sooner than it was: whoever sleeps until the job is due is to be told (W-4)."""
+
+
 class KeptBatch(NamedTuple):
     """What became of jobs of which some keep what they come to."""
 

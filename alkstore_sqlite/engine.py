@@ -238,7 +238,9 @@ class SqliteEngine:
             oldest_snapshot_age=None,
             wal_bytes=self._wal_bytes(),
             wakes=wakes,
-            wakes_reason=None if wakes == "notify" else "no thread could be started to hear other processes' commits on",
+            wakes_reason=None
+            if wakes == "notify"
+            else "no thread could be started to hear other processes' commits on",
         )
 
     def close(self) -> None:

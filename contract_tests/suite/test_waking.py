@@ -114,6 +114,28 @@ def test_whatever_makes_a_job_ready_wakes(deed: Callable[[Queue], None], live: Q
     assert "work" == claimed(live).payload
 
 
+@clause("W-4", "J-3", needs="transactions")
+@pytest.mark.parametrize("how", ["as claimed", "rebuilt", "in a transaction"])
+def test_a_claim_that_is_made_shorter_wakes(how: str, open_store: OpenStore, live: Queue) -> None:
+    """Its job is due sooner than he knows who sleeps; and maybe not than he knows who shortens it. Nobody polls."""
+    store = open_store()
+    other = store.queue(live.name)
+    live.enqueue("work")
+    handle = claimed(other, "other")
+    known = other.handle(handle.id, handle.token)
+    assert known.heartbeat(extend=6_000)  # which the first handle knows nothing of
+    with ThreadPoolExecutor(1) as thread, live.consume("w", poll_interval=NEVER) as consumer:
+        waiting = thread.submit(next, consumer)
+        with pytest.raises(TimeoutError):
+            waiting.result(0.5)
+        if how == "in a transaction":
+            with store.transaction() as tx:
+                assert tx.bind(handle).heartbeat(extend=0.2)
+        else:
+            assert (handle if how == "as claimed" else known).heartbeat(extend=0.2)
+        assert "work" == waiting.result(SOON).payload
+
+
 @clause("W-4")
 def test_a_job_that_comes_due_wakes(live: Queue, consumed: Future[object]) -> None:
     """At its time, which is sooner than what the waiter knew of."""

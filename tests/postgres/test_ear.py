@@ -50,7 +50,7 @@ class Heard:
 
 def is_woken(store: Store, other: Store) -> bool:
     """Say whether who waits in the store is told of the other's commit; nobody polls."""
-    with store.queue("q").consume("w", poll_interval=NEVER) as consumer, ThreadPoolExecutor(1) as thread:
+    with ThreadPoolExecutor(1) as thread, store.queue("q").consume("w", poll_interval=NEVER) as consumer:
         waiting = thread.submit(next, consumer)
         wait_until(lambda: store.wakes.waiters._line("q"), WAIT, "the consumer to stand in line")
         other.queue("q").enqueue(1)
@@ -156,7 +156,7 @@ def test_who_waits_can_be_ended_while_the_session_is_long_in_coming(how: str, op
 
 def test_who_waits_polls_until_the_session_is_there(open_store: Opener, silent: str) -> None:
     store = open_store(listen_url=silent)
-    with store.queue("q").consume("w", poll_interval=0.2) as consumer, ThreadPoolExecutor(1) as thread:
+    with ThreadPoolExecutor(1) as thread, store.queue("q").consume("w", poll_interval=0.2) as consumer:
         waiting = thread.submit(next, consumer)
         wait_until(lambda: store.wakes.waiters._line("q"), WAIT, "the consumer to stand in line")
         open_store().queue("q").enqueue(1)
@@ -177,7 +177,7 @@ def test_who_waits_looks_once_more_when_the_session_is_there(
     monkeypatch.setattr(Pool, "make_listener", make_late)
     store, other = open_store(), open_store()
     job_id = other.queue("kept").enqueue(2, keep_result=60)
-    with store.queue("q").consume("w", poll_interval=NEVER) as consumer, ThreadPoolExecutor(2) as threads:
+    with ThreadPoolExecutor(2) as threads, store.queue("q").consume("w", poll_interval=NEVER) as consumer:
         waiting = threads.submit(next, consumer)
         result = threads.submit(store.queue("kept").wait_result, job_id, poll_interval=NEVER)
         wait_until(lambda: store.wakes.waiters._line("q") and store.wakes.results._waiting, WAIT, "both to wait")
@@ -266,7 +266,7 @@ def test_an_echo_that_is_late_has_it_hear_again(
         return read(self, statement, parameters)
 
     monkeypatch.setattr(AutoRunner, "read", send_into_silence)
-    with store.queue("q").consume("w", poll_interval=NEVER) as consumer, ThreadPoolExecutor(1) as thread:
+    with ThreadPoolExecutor(1) as thread, store.queue("q").consume("w", poll_interval=NEVER) as consumer:
         waiting = thread.submit(next, consumer)
         wait_until(ear._is_deaf, WAIT, "the silence to be noticed")
         other.queue("q").enqueue("rung into silence")

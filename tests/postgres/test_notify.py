@@ -300,12 +300,16 @@ def test_who_waits_while_wakes_are_unlistened_is_woken(
     """W-4: as nobody waited any more, only listened."""
     sent, go_on = held
     other, ear, rung = open_store(), ear_of(store), threading.Event()
+
+    def heard(*_: object) -> None:
+        rung.set()
+
     with store.listen("kept"):
         with store.wakes.attending():
             wait_until(lambda: ear._hears({ear._channels.wakes}), WAIT, "it to be listened for")
         with store.listen("another"):
             assert sent.wait(WAIT)
-            ear.attend(lambda *_: rung.set(), store)
+            ear.attend(heard, store)
             other.queue("q").enqueue(1)
             bell_of(other).flush()  # unheard: he is to look once more, when it is listened for
             assert not rung.is_set()
