@@ -11,7 +11,6 @@ What ends a consumer changes the consumer's own state by steps that are atomic e
 
 from __future__ import annotations
 
-import atexit
 import inspect
 import logging
 import os
@@ -26,6 +25,7 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from alkstore import protocols
 from alkstore.backoff import pause
+from alkstore.ending import at_end, see_to_the_end
 from alkstore.errors import (
     AlkstoreError,
     EngineBusyError,
@@ -122,6 +122,7 @@ class Consumer(protocols.Consumer):
         self._closed = False
         self._made = True
         _open.add(self)
+        see_to_the_end()
 
     def __iter__(self) -> Self:
         return self
@@ -328,9 +329,9 @@ _open: Final[Register[Consumer]] = Register()
 
 
 def _at_exit() -> None:
-    # While threads can still be had. ``wakes`` waits for them, for a bounded time: its own hook runs after this one.
+    # While threads can still be had. ``wakes`` waits for them, for a bounded time: its own runs after this one.
     for consumer in _open.living():
         consumer.drop()
 
 
-atexit.register(_at_exit)
+at_end(_at_exit, first=True)

@@ -41,6 +41,7 @@ from alkstore.records import (
     Health,
     JobRow,
     KeptBatch,
+    Moved,
     NewJob,
     Notification,
     PurgeBatch,
@@ -130,7 +131,7 @@ class Executor(Protocol):
 
     def extend(
         self, queue: str, refs: Sequence[ClaimRef], extension: Micros | None, now: Micros | None
-    ) -> dict[int, Micros]:
+    ) -> dict[int, Moved]:
         """Set the deadlines to now plus ``extension``, or each job's own ``visibility_timeout`` (J-3).
 
         Returns the new deadlines by id. One reference waits for the row where another transaction has it locked. Of
@@ -406,9 +407,10 @@ class Notifying(Protocol):
         ...
 
     def attend(self, heard: Heard, who: object) -> None:
-        """Begin to hear what others ring, for as long as ``who`` lives; returns once that is so, or can't be had now.
+        """Begin to hear what others ring, for as long as ``who`` lives; doesn't wait where that takes long.
 
-        It goes on by itself across lost connections, and tells of them as of any change. ``who`` is referred to weakly: a
+        As soon as it is so, it tells of any change once: whoever looked before may have missed something. It goes on by
+        itself across lost connections, and tells of them likewise. ``who`` is referred to weakly: a
         signal's handler may raise anywhere, and nobody would end then what had just been begun.
         """
         ...

@@ -242,7 +242,10 @@ class JobHandle(protocols.JobHandle):
         if self.id not in moved:
             note_refused(session, [self])
             return False
-        claim.extended(moved[self.id], session.frame)
+        deadline, sooner = moved[self.id]
+        claim.extended(deadline, session.frame)
+        if sooner:
+            session.ring(claim.queue, 0)
         return True
 
     def retry(self, error: str | BaseException | None = None, delay: Duration | None = None) -> bool:

@@ -169,6 +169,14 @@ class PurgeBatch(NamedTuple):
     """The unit looked at as many rows as one unit may, and deleted those that were still in the state: call again."""
 
 
+class Moved(NamedTuple):
+    """What became of a claim's deadline."""
+
+    deadline: Micros
+    sooner: bool
+    """It is sooner than it was: whoever sleeps until the job is due is to be told (W-4)."""
+
+
 class KeptBatch(NamedTuple):
     """What became of jobs of which some keep what they come to."""
 
@@ -372,4 +380,7 @@ class Health:
     wal_bytes: int | None
     """Size of the write-ahead log, in bytes; ``None`` where the role may not see it."""
     wakes: str
-    """``notify`` where commits of other processes wake this store's waiters at once; ``poll`` where they look now and then."""
+    """``notify`` where commits of other processes wake this store's waiters at once, as far as is known now; ``poll`` where they
+    look now and then. In a store in which nobody waits it says what was so when somebody did."""
+    wakes_reason: str | None = None
+    """Why they look now and then; ``None`` where they are woken."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from alkstore.deeds import Deed
 from alkstore.engine import Executor
 from alkstore.errors import TransactionError
-from alkstore.records import KeptBatch
+from alkstore.records import KeptBatch, Moved
 
 if TYPE_CHECKING:
     from alkstore.frames import Frame
@@ -157,7 +157,7 @@ class _Refusing:
     def _nothing(self, *_: object) -> list[int]:
         return []
 
-    def extend(self, *_: object) -> dict[int, int]:
+    def extend(self, *_: object) -> dict[int, Moved]:
         """Extend nothing."""
         return {}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -11,6 +10,7 @@ from types import TracebackType
 from typing import Final, cast
 
 from alkstore.doorbell import Doorbell
+from alkstore.ending import at_end, see_to_the_end
 from alkstore.engine import Engine, Heard, Notifying
 from alkstore.helper import Flag, Helper, Register
 from alkstore.results import ResultWaiters, is_for_results
@@ -90,6 +90,7 @@ class Wakes:
             and self._notifying is not None
             and self._notifying.is_heard(rings, notified=notified)
         ):
+            see_to_the_end()
             self._bell.ring(rings, notified=notified)
 
     def attending(self) -> Attendance:
@@ -101,6 +102,7 @@ class Wakes:
 
         Returns at once what is set when it is done.
         """
+        see_to_the_end()
         done = Flag()
         self._left.append((deed, done))
         return done if self._helper.call() else None
@@ -156,7 +158,7 @@ def _at_exit() -> None:
         wakes.flush()
 
 
-atexit.register(_at_exit)
+at_end(_at_exit)
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_in_child)

@@ -144,6 +144,7 @@ class PostgresEngine(Engine, Joining, Notifying):
             self._pool.release(connection)
         if version is None:
             raise schema.refuse(None, self._location.where, self._location.schema)
+        wakes, reason = self._ear.wakes
         return Health(
             engine=self.name,
             server_version=spelled,
@@ -154,7 +155,8 @@ class PostgresEngine(Engine, Joining, Notifying):
             clock_skew=to_timedelta(now - (before + half_way)),
             oldest_snapshot_age=None if snapshot is None else to_timedelta(max(0, snapshot)),
             wal_bytes=wal,
-            wakes=self._ear.wakes,
+            wakes=wakes,
+            wakes_reason=reason,
         )
 
     def close(self) -> None:

@@ -20,6 +20,7 @@ from alkstore.records import (
     DueRow,
     JobRow,
     KeptBatch,
+    Moved,
     NewJob,
     PurgeBatch,
     ReleaseRef,
@@ -140,13 +141,17 @@ class PostgresExecutor(Executor, Results):
 
     def extend(
         self, queue: str, refs: Sequence[ClaimRef], extension: Micros | None, now: Micros | None
-    ) -> dict[int, Micros]:
+    ) -> dict[int, Moved]:
         """Set deadlines (J-3)."""
         fitting = [ref for ref in refs if _fits(ref)]
         longer: dict[str, object] = {"extension": _int8(extension)}
+        if not fitting:
+            return {}
         if len(fitting) == 1:
-            return dict(self._runner.write(sql.EXTEND_ONE, _ref(queue, fitting[0], now) | longer))  # type: ignore[arg-type]
-        return dict(self._runner.write(sql.EXTEND, _refs(queue, fitting, now) | longer)) if fitting else {}  # type: ignore[arg-type]
+            moved = self._runner.write(sql.EXTEND_ONE, _ref(queue, fitting[0], now) | longer)
+        else:
+            moved = self._runner.write(sql.EXTEND, _refs(queue, fitting, now) | longer)
+        return {row[0]: Moved(*row[1:]) for row in moved}
 
     def retry(self, queue: str, refs: Sequence[RetryRef], exhausted: str, now: Micros | None) -> list[int]:
         """Make pending again, or bury (J-4)."""

@@ -6,6 +6,7 @@ import select
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 import psycopg
@@ -13,23 +14,29 @@ from psycopg import pq
 
 from alkstore.errors import EngineUnavailableError
 from alkstore_postgres.pool import Connection, cut, readable
+from alkstore_postgres.proving import Proof
 
 _ANSWERED_WITHIN: Final = 5.0
 """Seconds that the server has for an answer."""
 
 
 class HearingSession:
-    """A connection that only one thread uses; ``cut`` is for any."""
+    """A connection that only one thread uses; ``cut`` and ``knock`` are for any."""
 
     def __init__(self, connection: Connection, where: str, take: Callable[[HearingSession, str, str], None]) -> None:
         """``take`` is given each notification's channel and payload."""
         self.connection: Final = connection
         self._where = where
         self._take = take
+        self._knocks, self._knock = socket.socketpair()
+        self._knocks.setblocking(False)
+        self._knock.setblocking(False)
         self.listened: Final[set[str]] = set()
         """The server's channels that certainly are listened to. Guarded by the lock of the ``Ear``."""
-        self.echoed = False
-        """The first notification has arrived."""
+        self.proof: Final = Proof()
+        """Whether anything arrives."""
+        self.proved = False
+        """The echo is listened to no more."""
         self.serves = False
         """It listened to all that was wanted."""
 
@@ -51,29 +58,50 @@ class HearingSession:
                 break
             if result.status not in (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK):
                 raise psycopg.errors.error_from_result(result)
-        self._take_all()
+        found = self._arrived()
+        if found and not self.proof.heard:
+            self.proof.spoiled()
+        self._give(found)
 
     def has_news(self, seconds: float) -> bool:
         """Wait until something has arrived."""
         descriptor = self.connection.pgconn.socket
         return descriptor in readable([descriptor], seconds)
 
-    def has_news_or(self, knocks: socket.socket, seconds: float) -> tuple[bool, bool]:
-        """Wait for either, and say which: something to receive, a knock."""
-        descriptor = self.connection.pgconn.socket
-        found = readable([descriptor, knocks.fileno()], seconds)
-        return descriptor in found, knocks.fileno() in found
+    def has_news_or_knocks(self, seconds: float) -> bool:
+        """Wait for something to receive or a knock, and say whether there is something to receive."""
+        descriptor, knocks = self.connection.pgconn.socket, self._knocks.fileno()
+        found = readable([descriptor, knocks], seconds)
+        if knocks in found:
+            self._knocks.recv(4096)
+        return descriptor in found
 
-    def receive(self) -> None:
-        """Take what has arrived."""
+    def knock(self) -> None:
+        """Have its thread look what is wanted; from any, with the lock of the ``Ear``."""
+        with suppress(OSError):  # it has knocks enough
+            self._knock.send(b"!")
+
+    def receive(self, proved: Callable[[HearingSession], None]) -> bool:
+        """Take what has arrived, and say whether that was a notification; ``proved`` is called before the first."""
         pgconn = self.connection.pgconn
         pgconn.consume_input()
         if pgconn.status != pq.ConnStatus.OK:
             raise EngineUnavailableError(f"{self._where} ended the session that listens")
-        self._take_all()
+        found = self._arrived()
+        if found and not self.proof.heard:
+            proved(self)
+        self._give(found)
+        return bool(found)
 
-    def _take_all(self) -> None:
-        while (notify := self.connection.pgconn.notifies()) is not None:
+    def _arrived(self) -> list[pq.PGnotify]:
+        pgconn = self.connection.pgconn
+        found: list[pq.PGnotify] = []
+        while (notify := pgconn.notifies()) is not None:
+            found.append(notify)
+        return found
+
+    def _give(self, found: list[pq.PGnotify]) -> None:
+        for notify in found:
             # A server whose encoding isn't UTF-8 may send any bytes, and anybody may have sent them there.
             self._take(self, notify.relname.decode(errors="replace"), notify.extra.decode(errors="replace"))
 
@@ -84,6 +112,12 @@ class HearingSession:
     def close(self) -> None:
         """Close it, by its own thread."""
         self.connection.close()
+        self.forget()
+
+    def forget(self) -> None:
+        """In a fork's child, let go of what isn't the connection: nobody knocks there."""
+        self._knocks.close()
+        self._knock.close()
 
 
 def is_writable(descriptor: int, seconds: float) -> bool:

@@ -7,13 +7,16 @@ snapshot open between its statements. It starts with the first who waits or list
 server is made of a hash of schema and name; queues' wakes have one of their own for all queues. The server merges equal
 notifications of one transaction, so each payload begins with a number that is different from the last.
 
+**Nobody who waits for jobs waits for the session.** It may be long in coming: he looks, and polls meanwhile. As soon as it
+listens he is told to look once more, so that nothing is missed that was committed in between. Who listens to notifications
+does wait for it: he is to get all that comes after that.
+
 **What is lost, and said.** The server keeps nothing for a session that has gone. When the session is made anew, each listener
 gets a gap, and all who wait for jobs look. Whether it is still there is asked now and then, as a peer that went
 away without a word says nothing.
 
-**Deaf sessions.** Behind a pooler that lends out sessions by the transaction a LISTEN succeeds and nothing ever comes. So a new
-session is sent a notification first, by the pool; where that doesn't arrive, the store says so, and polls.
-``listen_url`` is a way around the pooler.
+**Deaf sessions.** Whether anything arrives on a session has to be proved (see ``proving``). Where it doesn't, the store says so,
+and polls; where it does after all, each listener gets a gap, and all who wait look. ``listen_url`` is a way around the pooler.
 
 **NOTIFY takes a lock of the whole database** from its commit's beginning to its end. So wakes are not part of the transaction
 that enqueues: they are sent afterwards, all in one statement of its own, some two hundred times a second at most.
@@ -24,10 +27,9 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-import socket
+import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Mapping
 from typing import Final, Literal
 
@@ -36,14 +38,17 @@ import psycopg
 from alkstore.backoff import pause
 from alkstore.engine import Heard, Subscription
 from alkstore.errors import AlkstoreError, EngineUnavailableError, NotSupportedError, StoreClosedError
-from alkstore.helper import Register
+from alkstore.helper import Helper, Register
 from alkstore.monitor import Monitor
 from alkstore.records import Notification
 from alkstore_postgres import fork, sql
 from alkstore_postgres.channels import Channels
 from alkstore_postgres.hearing import HearingSession
-from alkstore_postgres.pool import Connection, Pool, readable
+from alkstore_postgres.pool import Connection, Pool
+from alkstore_postgres.proving import PREFIX
+from alkstore_postgres.ringing import Ringer
 from alkstore_postgres.runner import AutoRunner
+from alkstore_postgres.subscribing import GAP, QueuedSubscription
 
 _LOG: Final = logging.getLogger("alkstore")
 
@@ -53,74 +58,21 @@ _LINGER: Final = 5.0
 _PROBE_EVERY: Final = 10.0
 """Seconds of silence after which the session is asked whether it is there."""
 
-_ECHO_WITHIN: Final = 5.0
-"""Seconds that the first notification to a new session may take; as a rule it takes a few milliseconds."""
+_ENDED_WITHIN: Final = 0.25
+"""Seconds that ``close`` gives the thread to end the session well; as a rule it takes a few milliseconds."""
 
 _BACKOFF: Final = (0.05, 1.0)
 """Seconds before a second attempt at a session, and at most before any; jittered."""
 
-_KEPT: Final = 10_000
-"""Notifications that are kept for a listener who doesn't take them; then the oldest are lost, and he is told (W-2)."""
+_ECHO_LINGER: Final = 1.0
+"""Seconds that the thread stays which sends echoes."""
 
-_GAP: Final = Notification(channel="", payload="", gap=True)
+_POLLS: Final = "the store was opened with wakes='poll', or with pooler='transaction' and no listen_url"
 
 _DEAF: Final = (
     "notifications don't arrive on a session of their own (a pooler that lends sessions by the transaction?): waiting is "
     "by polling, and listening can't be had; give a URL that goes around the pooler as listen_url"
 )
-
-
-class QueuedSubscription(Subscription):
-    """One listener, and what has come for it."""
-
-    def __init__(self, listener: Ear, channels: Mapping[str, str]) -> None:
-        self._listener = listener
-        self.channels: Final = channels
-        """The names, by the server's."""
-        self._changed = Monitor()
-        self._ready: deque[Notification] = deque()
-        self._closed = False
-        self._error: AlkstoreError | None = None
-
-    def get(self, timeout: float | None) -> Notification | None:
-        """Return the next one."""
-        with self._changed:
-            self._changed.wait_for(lambda: bool(self._ready) or self._closed or self._error is not None, timeout)
-            if self._closed:
-                return None
-            if self._ready:
-                return self._ready.popleft()
-            if self._error is not None:
-                raise self._error
-            return None
-
-    def put(self, notification: Notification) -> None:
-        """Add one; where too many lie here, the oldest make room."""
-        with self._changed:
-            if len(self._ready) >= _KEPT:
-                self._ready.popleft()
-                if not self._ready[0].gap:
-                    self._ready[0] = _GAP
-            self._ready.append(notification)
-            self._changed.notify_all()
-
-    def fail(self, error: AlkstoreError) -> None:
-        """Have ``get`` raise, once it has given what came before."""
-        with self._changed:
-            self._error = error
-            self._changed.notify_all()
-
-    def close(self) -> None:
-        """End it."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
-        self._listener.forget(self)
-
-    def disown(self) -> None:
-        """In a forked child: it is the parent's."""
-        self._changed = Monitor()
-        self._closed = True
 
 
 class Ear:
@@ -132,6 +84,8 @@ class Ear:
         self._statements = statements
         self._channels: Final[Channels] = statements.channels
         self._polls = pool.location.polls
+        self._ringer = Ringer(pool)
+        self._bell = AutoRunner(self._ringer, statements)
         self._inherited: list[Connection] = []
         self._begin()
         fork.survive(self)
@@ -147,12 +101,11 @@ class Ear:
         """The thread's, and ``None`` as soon as it has decided to end."""
         self._open: dict[HearingSession, None] = {}
         """All that aren't closed yet. A dict: it is copied in one step."""
-        self._knock: socket.socket | None = None
         self._failure: AlkstoreError | None = None
         self._failures = 0
-        """How often a session could not be made, or was lost."""
-        self.deaf = False
-        """Nothing arrives on the session."""
+        """How often a session could not be made or proved, or was lost."""
+        self._said_deaf = False
+        self._echoes = Helper("alkstore-echo", self._echo, lambda: False, _ECHO_LINGER)
         self._closed = False
 
     # --- alkstore.engine.Notifying -------------------------------------------------------------------------------
@@ -162,18 +115,24 @@ class Ear:
         if not rings or self._pool.location.silent:
             return
         payloads = [self._channels.wake(_me(self), queue, count) for queue, count in rings.items()]
-        AutoRunner(self._pool, self._statements).write(
-            sql.RING, {"channel": self._channels.wakes, "payloads": payloads}
-        )
+        # By what is run again where the connection is cut: a wake that comes twice does no harm.
+        self._bell.read(sql.RING, {"channel": self._channels.wakes, "payloads": payloads})
 
     def attend(self, heard: Heard, who: object) -> None:
-        """Hear of others' commits from now on, or poll."""
+        """Hear of others' commits as soon as that can be had, and poll until then; returns at once."""
         if self._polls:
             return
         with self._changed:
             self._heard = heard
             self._attending.add(who)
-        self._await({self._channels.wakes})
+            if not self._closed and not self._has_thread():
+                try:
+                    self._start()
+                except RuntimeError as exc:  # there can be no more, for now: the next who comes tries again
+                    self._failure = self._without_thread(exc)
+            session = self._session
+            if session is not None and self._channels.wakes not in session.listened:
+                session.knock()
 
     def leave(self, who: object) -> None:
         """End what ``attend`` began."""
@@ -183,10 +142,8 @@ class Ear:
     def listen(self, channels: frozenset[str]) -> Subscription:
         """Return a subscription, once the server listens for it."""
         if self._polls:
-            raise NotSupportedError(
-                "the store was opened with wakes='poll', or with pooler='transaction' and no listen_url: so it can't listen"
-            )
-        subscription = QueuedSubscription(self, {self._channels.of(name): name for name in channels})
+            raise NotSupportedError(f"{_POLLS}: so it can't listen")
+        subscription = QueuedSubscription(self.forget, {self._channels.of(name): name for name in channels})
         with self._changed:
             self._subscriptions.add(subscription)
         try:
@@ -205,10 +162,23 @@ class Ear:
         self._rouse()
 
     @property
-    def wakes(self) -> Literal["notify", "poll"]:
-        """Whether others' commits are heard of at once."""
-        without = bool(self._attending) and self._thread is None
-        return "poll" if self._polls or self.deaf or without else "notify"
+    def wakes(self) -> tuple[Literal["notify", "poll"], str | None]:
+        """Whether others' commits are heard of at once, as far as is known now; and why not."""
+        if self._polls:
+            return "poll", _POLLS
+        with self._changed:
+            session = self._session
+            if (
+                session is not None
+                and session.proof.heard
+                and (self._channels.wakes in session.listened or not self._attending)
+            ):
+                return "notify", None
+            if self._failure is not None:
+                return "poll", str(self._failure)
+            if self._attending or self._subscriptions or self._has_thread():
+                return "poll", "the session that listens is still being made"
+            return "notify", None
 
     # --- what others ask of the thread -----------------------------------------------------------------------------
 
@@ -217,24 +187,20 @@ class Ear:
         with self._changed:
             if self._closed:
                 return StoreClosedError("the store is closed")
-            if self._thread is None:
-                self._failure = None
-                thread = threading.Thread(target=self._work, name="alkstore-ear", daemon=True)
-                self._thread = thread  # it looks whether it is the one
+            if not self._has_thread():
                 try:
-                    thread.start()
-                except RuntimeError as exc:  # there can be no more, for now: the next who comes tries again
-                    self._thread = None
-                    return EngineUnavailableError(f"{self._pool.location.where}: no thread to listen on: {exc}")
+                    self._start()
+                except RuntimeError as exc:  # as above
+                    return self._without_thread(exc)
             before = self._failures
         self._rouse()
         with self._changed:
             self._changed.wait_for(
-                lambda: self._hears(channels) or self._failures > before or self.deaf or self._closed
-                or self._thread is None,
+                lambda: self._hears(channels) or self._failures > before or self._is_deaf() or self._closed
+                or not self._has_thread(),
                 self._pool.patience,
             )  # fmt: skip
-            if self.deaf:
+            if self._is_deaf():
                 return NotSupportedError(_DEAF)
             if self._hears(channels):
                 return None
@@ -242,8 +208,36 @@ class Ear:
                 return StoreClosedError("the store is closed")
             return self._failure or EngineUnavailableError(f"{self._pool.location.where}: no session to listen on")
 
+    def _has_thread(self) -> bool:
+        """Say whether there is a thread; one that died of whatever, or never began, is none."""
+        thread = self._thread
+        return thread is not None and thread.is_alive()
+
+    def _start(self) -> None:
+        """With the lock held: start the thread; raise ``RuntimeError`` where there can be none."""
+        if sys.is_finalizing():  # it might begin and never run, and ``start`` would wait for it
+            raise RuntimeError("the interpreter is ending")
+        thread = threading.Thread(target=self._work, name="alkstore-ear", daemon=True)
+        started = False
+        try:
+            self._failure = None
+            self._thread = thread  # it looks whether it is the one, and ends where it isn't
+            thread.start()
+            started = True
+        finally:
+            # A handler may raise at any step of this. Whether the thread runs by then isn't known.
+            if not started and self._thread is thread:
+                self._thread = None
+
+    def _without_thread(self, exc: RuntimeError) -> EngineUnavailableError:
+        return EngineUnavailableError(f"{self._pool.location.where}: no thread to listen on: {exc}")
+
     def _hears(self, channels: set[str]) -> bool:
-        return self._session is not None and channels <= self._session.listened
+        session = self._session
+        return session is not None and session.proof.heard and channels <= session.listened
+
+    def _is_deaf(self) -> bool:
+        return self._session is not None and self._session.proof.deaf
 
     def _wanted(self) -> set[str]:
         """With the lock held: the server's channels that are to be listened to."""
@@ -253,28 +247,23 @@ class Ear:
         return wanted
 
     def _rouse(self) -> None:
-        knock = self._knock
-        if knock is not None:
-            try:
-                knock.send(b"!")
-            except OSError:
-                return  # it has knocks enough, or has just ended
+        with self._changed:  # with the lock held, as it is closed so
+            if self._session is not None:
+                self._session.knock()
 
     # --- the thread ----------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
         me = threading.current_thread()
         first, failures = True, 0
-        mine, theirs = socket.socketpair()
-        mine.setblocking(False)
-        theirs.setblocking(False)
-        self._knock = theirs
         try:
             while self._goes_on(me):
                 session: HearingSession | None = None
                 try:
-                    session = self._connect()
-                    self._serve(session, mine, me, first=first)
+                    session = self._connect(me)
+                    if session is None:
+                        continue
+                    self._serve(session, me, first=first)
                     return
                 except (psycopg.Error, AlkstoreError, OSError) as exc:
                     # Of a session that listened, the loss is a new outage.
@@ -283,55 +272,55 @@ class Ear:
                 finally:
                     if session is not None:
                         self._drop(session)
-                self._pause(mine, failures)
+                self._pause(me, failures)
         finally:
             with self._changed:
                 if self._thread is me:  # by an error that nobody thought of: rather told than waited for in vain
                     for subscription in self._subscriptions.living():
                         subscription.fail(EngineUnavailableError("the thread that listens has ended by an error"))
                     self._part()
-            mine.close()
-            theirs.close()
 
     def _goes_on(self, me: threading.Thread, idle_since: float | None = None) -> bool:
         """Say whether to go on; decided with the lock held, so that whoever comes just now starts another thread."""
         with self._changed:
+            if self._thread is not me:
+                return False
             needed = bool(self._attending or self._subscriptions)
             if not self._closed and (needed or (idle_since is not None and time.monotonic() < idle_since + _LINGER)):
                 return True
-            if self._thread is me:
-                self._part()
+            self._part()
             return False
 
     def _part(self) -> None:
         """With the lock held: the thread ends. Its session is open for a moment yet, and nobody's any more."""
         self._thread = None
-        self._knock = None
         self._session = None
         self._changed.notify_all()
 
-    def _connect(self) -> HearingSession:
+    def _connect(self, me: threading.Thread) -> HearingSession | None:
+        """Return a session; ``None`` where the thread isn't the one any more."""
         with fork.connecting():
-            session = HearingSession(self._pool.make_listener(), self._pool.location.where, self._take)
+            connection = self._pool.make_listener()
+            try:
+                session = HearingSession(connection, self._pool.location.where, self._take)
+            except OSError:  # the process has descriptors for no more
+                connection.close()
+                raise
             with self._changed:
                 self._open[session] = None
-                self._session = session
-        return session
+                if self._thread is me and not self._closed:
+                    self._session = session
+                    return session
+        self._drop(session)
+        return None
 
-    def _serve(self, session: HearingSession, knocks: socket.socket, me: threading.Thread, *, first: bool) -> None:
+    def _serve(self, session: HearingSession, me: threading.Thread, *, first: bool) -> None:
         """Listen, until nobody needs it any more; raise where the session is lost."""
-        echo = f"alkstore_echo_{secrets.token_hex(8)}"
-        session.ask(f'LISTEN "{echo}"')
-        if not self._is_heard(session, echo):
-            raise NotSupportedError(_DEAF)
-        session.ask(f'UNLISTEN "{echo}"')
-        with self._changed:
-            self.deaf = False
-            self._failure = None
+        session.ask(f'LISTEN "{session.proof.channel}"')
         self._adjust(session)
+        session.serves = True
         if not first:
             self._tell_gap()
-        session.serves = True
         idle_since = silent_since = time.monotonic()
         while self._goes_on(me, idle_since):
             now = time.monotonic()
@@ -340,26 +329,61 @@ class Ear:
             if now - silent_since >= _PROBE_EVERY:
                 session.ask("SELECT 1")
                 silent_since = time.monotonic()
-            arrived, knocked = session.has_news_or(
-                knocks, _PROBE_EVERY if self._attending or self._subscriptions else _LINGER / 4
-            )
-            if knocked:
-                knocks.recv(4096)
+            if not session.proof.heard:
+                self._prove(session)
+            rest = _PROBE_EVERY if self._attending or self._subscriptions else _LINGER / 4
+            arrived = session.has_news_or_knocks(min(rest, session.proof.rest()))
             if self._is_to_adjust(session):
                 self._adjust(session)
             if arrived:
-                session.receive()
+                session.receive(self._proved)
                 silent_since = time.monotonic()
+            if session.proof.heard and not session.proved:
+                session.proved = True
+                session.ask(f'UNLISTEN "{session.proof.channel}"')
 
-    def _is_heard(self, session: HearingSession, echo: str) -> bool:
-        """Send a notification by the pool, as others would, and say whether it arrives."""
-        AutoRunner(self._pool, self._statements).write(sql.RING, {"channel": echo, "payloads": ["echo"]})
-        until = time.monotonic() + _ECHO_WITHIN
-        while not session.echoed:
-            if not session.has_news(until - time.monotonic()):
-                return False
-            session.receive()
-        return True
+    def _prove(self, session: HearingSession) -> None:
+        proof = session.proof
+        if proof.is_to_send() and not self._echoes.call():
+            proof.failed()
+        if not proof.is_silent():
+            return
+        with self._changed:
+            proof.deaf = True
+            self._failure = NotSupportedError(_DEAF)
+            self._changed.notify_all()
+        if not self._said_deaf:  # once, until it is otherwise
+            self._said_deaf = True
+            _LOG.warning("listening at %s: %s", self._pool.location.where, _DEAF)
+
+    def _proved(self, session: HearingSession) -> None:
+        was_deaf = session.proof.deaf
+        with self._changed:
+            session.proof.heard, session.proof.deaf = True, False
+            self._failure, self._said_deaf = None, False
+            self._changed.notify_all()
+        if was_deaf:
+            _LOG.warning("listening at %s: notifications arrive after all", self._pool.location.where)
+            self._tell_gap()
+
+    def _echo(self) -> None:
+        """On a thread of its own, as the database may be slow: send what the session is to hear, as others would."""
+        session = self._session
+        if session is None or session.proof.heard:
+            return
+        try:
+            self._bell.read(sql.RING, {"channel": session.proof.channel, "payloads": ["echo"]})
+        except AlkstoreError as exc:
+            _LOG.debug("no echo could be sent: %s", exc)
+            session.proof.failed()
+            with self._changed:
+                if self._session is session and not self._closed:
+                    self._failure = exc
+                    self._failures += 1
+                    self._changed.notify_all()
+        else:
+            session.proof.sent()
+        self._rouse()  # it has another time to wait for
 
     def _is_to_adjust(self, session: HearingSession) -> bool:
         with self._changed:
@@ -377,6 +401,8 @@ class Ear:
             session.ask(f'LISTEN "{channel}"')
             with self._changed:
                 session.listened.add(channel)
+            if channel == self._channels.wakes:
+                self._tell_waiters()  # of what was committed since they looked
         with self._changed:
             unwanted = sorted(session.listened - self._wanted())
             session.listened.difference_update(unwanted)
@@ -388,8 +414,7 @@ class Ear:
         if channel == self._channels.wakes:
             self._take_wake(sent)
             return
-        if channel.startswith("alkstore_echo_"):
-            session.echoed = True
+        if channel.startswith(PREFIX):
             return
         try:
             payload = self._channels.plain(sent)
@@ -400,7 +425,7 @@ class Ear:
             name = subscription.channels.get(channel)
             if name is None or channel not in session.listened:
                 continue
-            subscription.put(_GAP if payload is None else Notification(channel=name, payload=payload))
+            subscription.put(GAP if payload is None else Notification(channel=name, payload=payload))
 
     def _take_wake(self, sent: str) -> None:
         heard = self._heard
@@ -417,7 +442,10 @@ class Ear:
 
     def _tell_gap(self) -> None:
         for subscription in self._subscriptions.living():
-            subscription.put(_GAP)
+            subscription.put(GAP)
+        self._tell_waiters()
+
+    def _tell_waiters(self) -> None:
         heard = self._heard
         if heard is not None:
             heard(None, 0)
@@ -428,7 +456,6 @@ class Ear:
         with self._changed:
             if self._closed:
                 return failures
-            self.deaf = isinstance(exc, NotSupportedError)
             # Said once per outage: it is tried again and again.
             level = logging.DEBUG if failures else logging.WARNING
             said = str(exc).strip().partition("\n")[0]
@@ -440,15 +467,11 @@ class Ear:
             self._changed.notify_all()
         return failures + 1
 
-    def _pause(self, knocks: socket.socket, failures: int) -> None:
+    def _pause(self, me: threading.Thread, failures: int) -> None:
         first, longest = _BACKOFF
         seconds = pause(first, longest, failures - 1)
-        if self.deaf:
-            seconds = 60.0  # a pooler stays one
-        until = time.monotonic() + seconds
-        while (left := until - time.monotonic()) > 0 and not self._closed:
-            if readable([knocks.fileno()], left):
-                knocks.recv(4096)
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._thread is not me, seconds)
 
     def _drop(self, session: HearingSession) -> None:
         with self._changed:
@@ -470,10 +493,11 @@ class Ear:
             subscription.fail(StoreClosedError("the store is closed"))
         self._rouse()
         if self._open and thread is not None and thread is not threading.current_thread():
-            thread.join(1.0)
+            thread.join(_ENDED_WITHIN)
         with self._changed:
             for session in self._open:
                 session.cut()
+        self._ringer.close()
 
     # --- fork ----------------------------------------------------------------------------------------------------
 
@@ -490,8 +514,8 @@ class Ear:
     def begin_anew(self) -> None:
         """In a fork's child: nobody waits here, and the session and its thread are the parent's."""
         self._inherited += [session.connection for session in self._open]
-        if self._knock is not None:
-            self._knock.close()
+        for session in self._open:
+            session.forget()
         subscriptions, closed = self._subscriptions.living(), self._closed
         self._begin()
         self._closed = closed

@@ -196,14 +196,15 @@ class Pool:
 
     # --- taking and giving back ----------------------------------------------------------------------------------
 
-    def acquire(self, *, fresh: bool = False, wait: bool = True) -> Connection:
+    def acquire(self, *, fresh: bool = False, wait: bool = True, spare: bool = False) -> Connection:
         """Return a connection that is idle as far as can be seen without asking; ``fresh``: one just made.
 
-        Raises ``EngineUnavailableError`` where none can be made, ``EngineBusyError`` where none is given back within
-        ``lock_timeout`` (without ``wait``: ``PoolBusyError``, at once), and ``StoreClosedError``.
+        ``spare``: only where there is, or may be, another one after that; for who doesn't wait. Raises
+        ``EngineUnavailableError`` where none can be made, ``EngineBusyError`` where none is given back within ``lock_timeout``
+        (without ``wait``: ``PoolBusyError``, at once), and ``StoreClosedError``.
         """
         while True:
-            taken = self._take(wait)
+            taken = self._take(wait, spare)
             if isinstance(taken, _Slot):
                 return self._connect(taken)
             if not fresh and time.monotonic() < taken.expires and not has_ended(taken):
@@ -251,10 +252,12 @@ class Pool:
         if connection.process == os.getpid() and (slot := self._close(connection)) is not None:
             self._free(slot)
 
-    def _take(self, wait: bool) -> Connection | _Slot:
+    def _take(self, wait: bool, spare: bool) -> Connection | _Slot:
         """Return an idle connection, or the right to make one."""
         with self._lock:
             self._check_open()
+            if spare and len(self._idle) + self._location.pool_size - len(self._slots) < 2:
+                raise PoolBusyError("there is no connection to spare")
             if self._idle and not self._line:
                 return self._idle.pop()
             if not self._line and (slot := self._new_slot()) is not None:
@@ -360,6 +363,10 @@ class Pool:
             self.discard(connection)
             self._check_open()
         return connection
+
+    def make_beside(self) -> Connection:
+        """Return a connection like those of the pool that isn't the pool's."""
+        return self._make(self._location.conninfo, self._settings, lent=self._location.lent)
 
     def make_listener(self) -> Connection:
         """Return a connection that isn't the pool's, for a session that listens, and may be idle for long."""

@@ -59,10 +59,31 @@ class Runner(Protocol):
         ...
 
 
+class Lender(Protocol):
+    """What lends connections: the pool, as a rule."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether it lends none any more."""
+        ...
+
+    def acquire(self, *, fresh: bool = False, wait: bool = True) -> Connection:
+        """Lend one; see ``Pool.acquire``."""
+        ...
+
+    def release(self, connection: Connection) -> None:
+        """Take it back."""
+        ...
+
+    def discard(self, connection: Connection) -> None:
+        """Take it back to be closed."""
+        ...
+
+
 class AutoRunner:
     """Each statement, or unit of several, is a transaction of its own."""
 
-    def __init__(self, pool: Pool, statements: sql.Statements, *, wait: bool = True) -> None:
+    def __init__(self, pool: Lender, statements: sql.Statements, *, wait: bool = True) -> None:
         """Without ``wait``, a pool that has no connection free is a ``PoolBusyError`` at once."""
         self._pool = pool
         self._statements = statements

@@ -401,7 +401,7 @@ EXTEND_ONE: Final[LiteralString] = """
 UPDATE {jobs} AS j SET lease_until = p.lease_until, phase = {leased_phase}, next_at = {leased_next}
 FROM (
     SELECT
-        k.id, k.attempts, k.max_attempts,
+        k.id, k.attempts, k.max_attempts, k.lease_until AS before,
         (SELECT {now}) + coalesce(%(extension)s::bigint, k.visibility_timeout) AS lease_until
     FROM {jobs} AS k
     WHERE k.id = %(id)s::bigint AND k.queue = %(queue)s::pg_catalog.text AND k.lease_until >= (SELECT {now})
@@ -409,7 +409,7 @@ FROM (
     FOR NO KEY UPDATE
 ) AS p
 WHERE j.id = p.id
-RETURNING j.id, j.lease_until
+RETURNING j.id, j.lease_until, j.lease_until < p.before
 """
 
 # J-3 for many claims at once. Skips locked rows: one job held by an open transaction must not keep the leases of all
@@ -419,7 +419,7 @@ WITH clock AS MATERIALIZED (
     SELECT {now} AS now
 ), locked AS MATERIALIZED (
     SELECT
-        j.id, j.attempts, j.max_attempts,
+        j.id, j.attempts, j.max_attempts, j.lease_until AS before,
         (SELECT now FROM clock) + coalesce(%(extension)s::bigint, j.visibility_timeout) AS lease_until
     FROM ROWS FROM (pg_catalog.unnest(%(ids)s::bigint[]), pg_catalog.unnest(%(tokens)s::bigint[])) AS r(id, token)
     JOIN {jobs} AS j ON j.id = r.id AND (r.token IS NULL OR j.token = r.token)
@@ -429,7 +429,7 @@ WITH clock AS MATERIALIZED (
 UPDATE {jobs} AS j SET lease_until = p.lease_until, phase = {leased_phase}, next_at = {leased_next}
 FROM locked AS p
 WHERE j.id = p.id
-RETURNING j.id, j.lease_until
+RETURNING j.id, j.lease_until, j.lease_until < p.before
 """
 
 # J-4: pending again where budget is left, else dead; in one statement, so that it is one or the other (J-8). Locks in id

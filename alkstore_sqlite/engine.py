@@ -226,6 +226,7 @@ class SqliteEngine:
         version = self._auto.read(_read_version)
         if version is None:
             raise schema.refuse(None, self._pool.where)
+        wakes = self._hub.wakes
         return Health(
             engine=self.name,
             server_version=sqlite3.sqlite_version,
@@ -236,7 +237,10 @@ class SqliteEngine:
             clock_skew=timedelta(0),
             oldest_snapshot_age=None,
             wal_bytes=self._wal_bytes(),
-            wakes=self._hub.wakes,
+            wakes=wakes,
+            wakes_reason=None
+            if wakes == "notify"
+            else "no thread could be started to hear other processes' commits on",
         )
 
     def close(self) -> None:

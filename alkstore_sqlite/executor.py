@@ -21,6 +21,7 @@ from alkstore.records import (
     DueRow,
     JobRow,
     KeptBatch,
+    Moved,
     NewJob,
     Outcome,
     PurgeBatch,
@@ -165,14 +166,16 @@ class Units:
 
     def extend(
         self, queue: str, refs: Sequence[ClaimRef], extension: Micros | None, now: Micros | None
-    ) -> dict[int, Micros]:
+    ) -> dict[int, Moved]:
         """Set deadlines (J-3)."""
         now = host_now() if now is None else now
         execute = self.execute
-        return {
-            ref.job_id: execute(sql.EXTEND, (ref.job_id, now, extension)).fetchone()[0]
-            for ref, _, _ in self._judge(queue, refs, now)
-        }
+        moved: dict[int, Moved] = {}
+        for ref, _, _ in self._judge(queue, refs, now):
+            before = execute(sql.LEASE, (ref.job_id,)).fetchone()[0]  # RETURNING knows no values of before
+            deadline = execute(sql.EXTEND, (ref.job_id, now, extension)).fetchone()[0]
+            moved[ref.job_id] = Moved(deadline, deadline < before)
+        return moved
 
     def retry(self, queue: str, refs: Sequence[RetryRef], exhausted: str, now: Micros | None) -> list[int]:
         """Make pending again, or bury (J-4)."""

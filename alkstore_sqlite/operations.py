@@ -14,6 +14,7 @@ from alkstore.records import (
     DueRow,
     JobRow,
     KeptBatch,
+    Moved,
     NewJob,
     PurgeBatch,
     ReleaseRef,
@@ -75,7 +76,7 @@ class Operations:
 
     def extend(
         self, queue: str, refs: Sequence[ClaimRef], extension: Micros | None, now: Micros | None
-    ) -> dict[int, Micros]:
+    ) -> dict[int, Moved]:
         """Set deadlines (J-3)."""
         return self.write(Units.extend, queue, refs, extension, now)
 

@@ -214,6 +214,8 @@ JUDGE: Final = (
 ACK_ONE: Final = "DELETE FROM main.alkstore_jobs WHERE id = ?3 AND token = ?4 AND keep_result IS NULL AND " + _VALID
 DELETE_LIVE: Final = "DELETE FROM main.alkstore_jobs WHERE " + _IDS
 
+LEASE: Final = "SELECT +lease_until FROM main.alkstore_jobs WHERE id = ?1"
+
 # ?3 is the extension, NULL for the job's own visibility timeout.
 EXTEND: Final = (
     "UPDATE main.alkstore_jobs SET lease_until = ?2 + coalesce(?3, visibility_timeout), "

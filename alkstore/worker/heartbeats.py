@@ -33,7 +33,10 @@ BATCH: Final = 1_000
 class Heartbeats:
     """One thread that extends claims."""
 
-    def __init__(self, apart: Store, board: Board, lost: Callable[[RunningJob], None], spawn: Spawn) -> None:
+    def __init__(
+        self, store: Store, apart: Store, board: Board, lost: Callable[[RunningJob], None], spawn: Spawn
+    ) -> None:
+        self._store = store
         self._apart = apart
         self._board = board
         self._lost = lost
@@ -125,11 +128,13 @@ class Heartbeats:
         moved = executor.extend(queue, refs if len(refs) > 1 else refs * 2, None, clock) if refs else {}
         for job in jobs:
             self._due[job] = now + job.row.visibility_timeout / SECOND / 3
-            deadline = moved.get(job.id)
-            if deadline is not None:
-                job.extended(deadline)
+            found = moved.get(job.id)
+            if found is not None:
+                job.extended(found.deadline)
             elif job in asked and self._is_lost(queue, job):
                 self._lost(job)
+        if any(found.sooner for found in moved.values()):  # than its handler had asked for
+            self._store.wakes.ring({queue: 0})
 
     def _is_lost(self, queue: str, job: RunningJob) -> bool:
         """Say whether the claim is gone: not being extended may only mean that the row was locked just now."""

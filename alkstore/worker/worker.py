@@ -251,7 +251,7 @@ class _Run:
         self._inbox, self._outbox = socket.socketpair()
         self._outbox.setblocking(False)
         self._completer = Completer(store, self._apart, self._board, window, self._settled, self._spawn)
-        self._heartbeats = Heartbeats(self._apart, self._board, self._lost, self._spawn)
+        self._heartbeats = Heartbeats(store, self._apart, self._board, self._lost, self._spawn)
 
     def _in_processes(self, places: int) -> Sequence[Hand]:
         # Here, so that whoever needs no processes doesn't import what starts them.

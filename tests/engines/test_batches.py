@@ -11,7 +11,18 @@ from alkstore import QueueOptions
 from alkstore.clock import SECOND
 from alkstore.engine import Executor, Results
 from alkstore.options import Stamps, resolve_enqueue
-from alkstore.records import BuryRef, ClaimRef, JobRow, KeptBatch, Outcome, ReleaseRef, ResultRef, RetryRef, State
+from alkstore.records import (
+    BuryRef,
+    ClaimRef,
+    JobRow,
+    KeptBatch,
+    Moved,
+    Outcome,
+    ReleaseRef,
+    ResultRef,
+    RetryRef,
+    State,
+)
 from alkstore.store import Store
 from tests.harnesses import PostgresHarness, SqliteHarness
 
@@ -61,9 +72,9 @@ def test_many_deadlines_are_set_at_once(executor: Executor, claims: list[JobRow]
     """Of the valid claims, whichever order they are named in; the stale one is left out (J-3)."""
     first, second, third = claims
     refs = [ClaimRef(third.id, token(third)), ClaimRef(second.id, token(second) + 1), ClaimRef(first.id, token(first))]
-    assert {first.id: NOW + 5, third.id: NOW + 5} == executor.extend("q", refs, 5, NOW)
-    own = NOW + 60 * SECOND
-    assert {first.id: own, second.id: own} == executor.extend(
+    sooner, own = Moved(NOW + 5, sooner=True), NOW + 60 * SECOND
+    assert {first.id: sooner, third.id: sooner} == executor.extend("q", refs, 5, NOW)
+    assert {first.id: Moved(own, sooner=False), second.id: Moved(own, sooner=False)} == executor.extend(
         "q", [ClaimRef(row.id, token(row)) for row in (second, first)], None, NOW
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -13,6 +14,7 @@ import alkstore
 from alkstore.store import Store
 from tests.postgres.door import Door
 from tests.support.postgres_server import PostgresServer
+from tests.support.tcp_proxy import TcpProxy
 
 Opener: TypeAlias = Callable[..., Store]
 
@@ -58,3 +60,19 @@ def door(database: str, schema: str) -> Iterator[Door]:
     """The back door to the test's schema, with a bare connection."""
     with psycopg.connect(database, autocommit=True) as connection:
         yield Door(connection, schema)
+
+
+@pytest.fixture
+def through(database: str, open_store: Opener) -> Iterator[tuple[TcpProxy, Callable[..., Store]]]:
+    """A proxy, and what opens stores whose listening session goes through it; with ``whole``, everything of theirs."""
+    parts = urlsplit(database)
+    assert parts.hostname is not None
+    assert parts.port is not None
+    with TcpProxy(parts.hostname, parts.port) as proxy:
+        login = f"{parts.username}:{parts.password}"
+        url = parts._replace(netloc=f"{login}@127.0.0.1:{proxy.port}", query="sslmode=disable").geturl()
+
+        def opener(*, whole: bool = False, **options: Any) -> Store:
+            return open_store(url, **options) if whole else open_store(listen_url=url, **options)
+
+        yield proxy, opener

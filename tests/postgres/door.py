@@ -9,6 +9,7 @@ from psycopg import sql
 
 from alkstore.store import Store
 from alkstore_postgres.engine import PostgresEngine
+from alkstore_postgres.notify import Ear
 from alkstore_postgres.pool import Pool
 
 
@@ -78,6 +79,11 @@ def engine_of(store: Store) -> PostgresEngine:
 def pool_of(store: Store) -> Pool:
     """Return the pool of the store's engine."""
     return engine_of(store)._pool  # pyright: ignore[reportPrivateUsage]
+
+
+def ear_of(store: Store) -> Ear:
+    """Return what listens for the store."""
+    return engine_of(store)._ear  # pyright: ignore[reportPrivateUsage]
 
 
 def line_of(pool: Pool) -> int:

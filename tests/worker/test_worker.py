@@ -8,7 +8,7 @@ import os
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -250,6 +250,31 @@ def test_a_claim_is_extended_while_its_handler_works(store: Store) -> None:
     with Running(Worker(store, {"q": handle})), Running(Worker(store, {"q": handle}, poll_interval=0.1)):
         wait_until(lambda: not store.queue("q").jobs(), WAIT, "the ack")
     assert [1] == starts
+
+
+def test_a_claim_that_the_worker_makes_shorter_than_its_handler_did_is_rung(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """W-4: who sleeps until it lapses is to look again; what only goes on as usual is rung for nobody."""
+    store.queue("q", visibility_timeout=1).enqueue(1)
+    ring, rung, over = store.wakes.ring, list[dict[str, int]](), threading.Event()
+
+    def note(rings: Mapping[str, int], *, notified: bool = False) -> None:
+        rung.append(dict(rings))
+        ring(rings, notified=notified)
+
+    def handle(job: RunningJob) -> None:
+        before = job.deadline
+        wait_until(lambda: job.deadline > before, WAIT, "the first heartbeat")
+        assert {"q": 0} not in rung
+        assert job.heartbeat(3_000)
+        assert over.wait(WAIT)
+
+    monkeypatch.setattr(store.wakes, "ring", note)
+    with Running(Worker(store, {"q": handle})):
+        wait_until(lambda: {"q": 0} in rung, WAIT, "the ring")
+        over.set()
+        wait_until(lambda: not store.queue("q").jobs(), WAIT, "the ack")
 
 
 @pytest.mark.parametrize("how", ["cancelled", "lapsed"])
