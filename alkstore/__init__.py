@@ -36,6 +36,7 @@ from alkstore.errors import (
     UnknownEngineError,
     ValidationError,
 )
+from alkstore.hooks import Hooks
 from alkstore.items import Item
 from alkstore.options import Backoff, QueueOptions
 from alkstore.protocols import Consumer, JobHandle, Listener, Queue, Store, Transaction
@@ -57,6 +58,7 @@ __all__ = [
     "EngineUnavailableError",
     "Fail",
     "Health",
+    "Hooks",
     "Item",
     "Job",
     "JobHandle",

@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
+from alkstore.deeds import Deed, do_all
 from alkstore.errors import (
     AlkstoreError,
     EngineBusyError,
@@ -32,7 +33,7 @@ class Adapter(NamedTuple):
     """Return the driver's connection, ready for an operation."""
     begun: Callable[[Any], bool] = lambda _: True
     """Say whether that can be had without beginning anything; if not, no transaction is open."""
-    on_commit: Callable[[Any, Callable[[], None]], bool] = lambda _, __: False
+    on_commit: Callable[[Any, Deed], bool] = lambda _, __: False
     """Have something called after the commit of the transaction that is open; ``False`` where nobody can be asked to."""
 
 
@@ -64,7 +65,7 @@ class Adapted:
         connection, adapter = self._now()
         return adapter.driver(connection)
 
-    def on_commit(self, callback: Callable[[], None]) -> bool:
+    def on_commit(self, callback: Deed) -> bool:
         """Have it called after the commit of the transaction that is open; ``False`` where nobody can be asked to."""
         connection, adapter = self._now()
         return adapter.on_commit(connection, callback)
@@ -131,7 +132,7 @@ class _Commits:
     def __init__(self, session: Any) -> None:
         from sqlalchemy import event
 
-        self._callbacks: dict[object, list[Callable[[], None]]] = {}
+        self._callbacks: dict[object, list[Deed]] = {}
         event.listen(session, "after_commit", self._committed)
         event.listen(session, "after_transaction_end", self._ended)
 
@@ -139,7 +140,7 @@ class _Commits:
     def _innermost(session: Any) -> Any:
         return session.get_nested_transaction() or session.get_transaction()
 
-    def add(self, session: Any, callback: Callable[[], None]) -> None:
+    def add(self, session: Any, callback: Deed) -> None:
         """Have it called after the commit."""
         self._callbacks.setdefault(self._innermost(session), []).append(callback)
 
@@ -152,14 +153,13 @@ class _Commits:
                 around = around.parent
             self._callbacks.setdefault(around, []).extend(callbacks)
             return
-        for callback in callbacks:
-            callback()
+        do_all(callbacks)
 
     def _ended(self, _: object, transaction: object) -> None:
         self._callbacks.pop(transaction, None)
 
 
-def _sqlalchemy_session_hook(session: Any, callback: Callable[[], None]) -> bool:
+def _sqlalchemy_session_hook(session: Any, callback: Deed) -> bool:
     if _known(_ADAPTERS, session.get_bind()) is not None:
         return False  # it is bound to a connection, whose own transaction may be around that of the session
     if "alkstore" not in session.info:
@@ -227,7 +227,7 @@ def _django_begun(wrapper: Any) -> bool:
     return wrapper.connection is not None
 
 
-def _django_hook(wrapper: Any, callback: Callable[[], None]) -> bool:
+def _django_hook(wrapper: Any, callback: Deed) -> bool:
     if not wrapper.in_atomic_block:  # Django refuses it where the application manages transactions by hand
         return False
     wrapper.on_commit(callback)

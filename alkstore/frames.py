@@ -10,13 +10,14 @@ import logging
 import os
 import threading
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, Unpack
 
 from alkstore import protocols
 from alkstore.codec import Codec
+from alkstore.deeds import Deed
 from alkstore.engine import Executor, OpenConnection
 from alkstore.errors import (
     AlkstoreError,
@@ -220,7 +221,7 @@ class Root(Frame):
         # With the savepoint that they are undone with; ``None`` is itself, which would make a circle.
         self._settled: list[tuple[str, int, Frame | None]] = []
         self._rings: list[tuple[str | None, int, Frame | None]] = []
-        self._afterwards: list[Callable[[], None]] = []
+        self._deeds: list[tuple[Deed, Frame | None]] = []
         self._savepoints = 0
         self._thread = 0
         self._process = 0
@@ -277,6 +278,19 @@ class Root(Frame):
             count += self._rings.pop()[1]  # of a loop that enqueues, one entry is kept
         self._rings.append((queue, count, frame))
 
+    def after_commit(self, deed: Deed) -> None:
+        """Have it done once what is done here is committed and this thread is free for other work.
+
+        Never where it isn't, nor where the savepoint is rolled back that is open now: what it is about is undone with that.
+        """
+        self._deeds.append((deed, self._savepoint()))
+
+    def take_deeds(self) -> list[Deed]:
+        """Return what is to be done, by a frame that is known to be kept, and forget it."""
+        deeds = [deed for deed, frame in self._deeds if frame is None or not frame.undone]
+        self._deeds.clear()
+        return deeds
+
     def take_rings(self) -> Rings:
         """Return what is to be rung, by a frame that is known to be kept, and forget it."""
         rings = Rings()
@@ -289,13 +303,6 @@ class Root(Frame):
                 rings.add(queue, count)
         self._rings.clear()
         return rings
-
-    def after_commit(self, callback: Callable[[], None]) -> None:
-        """Have it called once what is done here is committed and this thread is free for other work; never if it isn't.
-
-        A savepoint that is rolled back meanwhile changes nothing of it.
-        """
-        self._afterwards.append(callback)
 
     def home_of(self, claim: Claim, frame: Frame) -> Home:  # noqa: ARG002 - a joined connection's asks for it
         """Return where a claim belongs that was made in it, or in the savepoint given."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from datetime import datetime
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -20,6 +21,7 @@ from alkstore.leaving import Leaving, Statement
 from alkstore.records import BuryRef, ClaimRef, Job, JobRow, KeptBatch, ReleaseRef, ResultRef, RetryRef
 from alkstore.results import check_results, encode_result, keeping, result_codec, ring_results
 from alkstore.session import GoneSession, Home, Session, TransactionSession
+from alkstore.telling import Telling, Timing
 from alkstore.texts import EXHAUSTED, FAILED, error_text
 
 if TYPE_CHECKING:
@@ -33,7 +35,9 @@ _LOG: Final = logging.getLogger("alkstore")
 class Claim:
     """What all handles of one claim share: who it is, what is known of it, and whether it was settled."""
 
-    __slots__ = ("_deadlines", "queue", "ref", "result", "row", "settled", "settled_in", "token")
+    __slots__ = (
+        "_deadlines", "queue", "ref", "result", "row", "settled", "settled_in", "timed", "token", "told_lost",
+    )  # fmt: skip
 
     def __init__(self, queue: str, job_id: int, token: int, row: JobRow | None = None) -> None:
         self.queue = queue
@@ -43,6 +47,9 @@ class Claim:
         self._deadlines: list[tuple[Micros, Frame | None]] = []
         self.settled = False
         self.settled_in: Frame | None = None
+        self.timed: Timing | None = None
+        """How long the work on it takes, where hooks want to know."""
+        self.told_lost = False
         self.result: bytes | None = None
         """What an ack was given that came too late inside of ``transaction()``: the final one is judged otherwise."""
 
@@ -70,6 +77,12 @@ class Claim:
         self.settled, self.settled_in = True, frame
         if frame is not None:
             frame.root.note_settled(self.queue, self.ref.job_id)
+
+    def begin_timing(self) -> Timing:
+        """Note that the work on it begins, for hooks."""
+        timing = self.timed = self.timed or Timing()
+        timing.begin()
+        return timing
 
     @property
     def is_settled(self) -> bool:
@@ -203,7 +216,8 @@ class JobHandle(protocols.JobHandle):
             check_results(store)
         session = self._now()
         if not (claim.may_keep and store.capabilities.results):
-            return self._settle(session, session.executor().ack(claim.queue, [claim.ref], store.now()))
+            acked = session.executor().ack(claim.queue, [claim.ref], store.now())
+            return self._settle(session, acked, lambda hooks: hooks.succeeded(claim))
         ref = self._result_ref(data)
         batch = keeping(session).ack_keeping(claim.queue, [ref], result_codec(store), store.now())
         if self._inside is not None and not batch.done:
@@ -215,8 +229,9 @@ class JobHandle(protocols.JobHandle):
         return ResultRef(self.id, self._claim.token, encode_result(store, None) if data is None else data)
 
     def _settle_keeping(self, session: Session, batch: KeptBatch) -> bool:
+        claim = self._claim
         ring_results(session, batch.kept)
-        return self._settle(session, batch.done)
+        return self._settle(session, batch.done, lambda hooks: hooks.succeeded(claim))
 
     def heartbeat(self, extend: Duration | None = None) -> bool:
         """Set the deadline anew."""
@@ -226,6 +241,7 @@ class JobHandle(protocols.JobHandle):
         session = self._now()
         moved = session.executor().extend(claim.queue, [claim.ref], extension, store.now())
         if self.id not in moved:
+            note_refused(session, [self])
             return False
         claim.extended(moved[self.id], session.frame)
         return True
@@ -237,16 +253,20 @@ class JobHandle(protocols.JobHandle):
         text = error_text(error)
         asked = None if delay is None else duration(delay, "delay")
         session = self._now()
-        if asked is not None:
-            wait = asked
-        else:
-            executor = session.executor()  # a rebuilt handle asks the database for the attempt that the curve needs
-            row = claim.row or executor.recall(claim.queue, claim.ref)
+        row, executor = claim.row, session.executor()
+        if row is None and (asked is None or store.hooks is not None):
+            # A rebuilt handle asks the database for the attempt that the curve needs, and that tells a death from a retry.
+            row = claim.row = executor.recall(claim.queue, claim.ref)
             if row is None:
+                note_refused(session, [self])
                 return False
-            wait = draw_for(row)
+        if asked is None:
+            assert row is not None  # noqa: S101 - asked for just now
+            asked = draw_for(row)
+        wait = asked
         ref = RetryRef(self.id, claim.token, wait, text)
-        retried = self._settle(session, session.executor().retry(claim.queue, [ref], EXHAUSTED, store.now()))
+        changed = executor.retry(claim.queue, [ref], EXHAUSTED, store.now())
+        retried = self._settle(session, changed, lambda hooks: _tell_retried(hooks, claim, text, wait))
         if retried:
             session.ring(claim.queue, 0 if wait else 1)
             if claim.row is None or claim.row.attempts >= claim.row.max_attempts:  # it is dead, or may be
@@ -260,7 +280,8 @@ class JobHandle(protocols.JobHandle):
         text = error_text(error)
         ref = BuryRef(self.id, claim.token, FAILED if text is None else text)
         session = self._now()
-        buried = self._settle(session, session.executor().bury(claim.queue, [ref], store.now()))
+        changed = session.executor().bury(claim.queue, [ref], store.now())
+        buried = self._settle(session, changed, lambda hooks: hooks.died(claim, ref.error))
         if buried:
             self._ring_result(session)
         return buried
@@ -272,7 +293,7 @@ class JobHandle(protocols.JobHandle):
         wait = None if delay is None else duration(delay, "delay")
         ref = ReleaseRef(self.id, claim.token, wait)
         session = self._now()
-        released = self._settle(session, session.executor().release(claim.queue, [ref], store.now()))
+        released = self._settle(session, session.executor().release(claim.queue, [ref], store.now()), None)
         if released:
             session.ring(claim.queue, 0 if wait else 1)
         return released
@@ -281,10 +302,14 @@ class JobHandle(protocols.JobHandle):
         if self._claim.may_keep and self._home.store.capabilities.results:
             ring_results(session, [self.id])
 
-    def _settle(self, session: Session, changed: list[int]) -> bool:
+    def _settle(self, session: Session, changed: list[int], tell: Callable[[Telling], None] | None) -> bool:
         if not changed:
+            note_refused(session, [self])
             return False
         self._claim.settle(session.frame)
+        hooks = session.store.hooks
+        if hooks is not None and tell is not None:
+            session.after_commit(lambda: tell(hooks))
         return True
 
     # --- with handle, and with handle.transaction() ---------------------------------------------------------------
@@ -297,6 +322,8 @@ class JobHandle(protocols.JobHandle):
         """Begin work that is acked when the block ends well."""
         self._home.store.check_open()
         self._entered_in = os.getpid()
+        if self._home.store.hooks is not None:
+            self._claim.begin_timing()
         return self
 
     def __exit__(
@@ -325,6 +352,10 @@ class JobHandle(protocols.JobHandle):
         """Return the error to raise where this claim was lost."""
         return ClaimLostError(f"job {self.id} of {self.queue!r}: the claim was lost before the job was acked")
 
+    def tell_lost(self) -> None:
+        """Tell the hooks that this claim was lost."""
+        note_refused(self._home.store.auto_session, [self])
+
     @property
     def in_transaction(self) -> bool:
         """Whether a ``transaction()`` of it is open, in whichever thread."""
@@ -337,6 +368,7 @@ class JobHandle(protocols.JobHandle):
         store = self._home.store
         session = self._home.now()
         if isinstance(session, GoneSession):
+            note_refused(session, [self])
             raise self.lost()
         if session.frame is not None:
             # The claim isn't committed: a transaction of the store's own would not see it, or would wait for it.
@@ -348,13 +380,17 @@ class JobHandle(protocols.JobHandle):
         try:
             if not transaction.executor().hold(self._claim.queue, self._claim.ref, store.now()):
                 raise self.lost()
-        except BaseException:
+        except BaseException as exc:
             try:
                 transaction.__exit__(*sys.exc_info())
             finally:
                 transaction.abandon()
+            if isinstance(exc, ClaimLostError):
+                note_refused(session, [self])
             raise
         self._inside = transaction
+        if store.hooks is not None:
+            self._claim.begin_timing()
         return transaction
 
     def ack_inside(self, transaction: Transaction) -> bool:
@@ -371,6 +407,9 @@ class JobHandle(protocols.JobHandle):
         if not transaction.executor().conclude(claim.queue, claim.ref):
             return False
         claim.settle(transaction)
+        hooks = self._home.store.hooks
+        if hooks is not None:
+            transaction.after_commit(lambda: hooks.succeeded(claim))
         return True
 
     def works_in(self, transaction: Transaction) -> bool:
@@ -384,11 +423,30 @@ class JobHandle(protocols.JobHandle):
 
 def note_settled(session: Session, queue: str, job_id: int, handles: Iterable[JobHandle]) -> None:
     """Remember that a claim was acked from outside, by its id or by these handles of it (Z-3)."""
-    frame = session.frame
+    frame, claims = session.frame, [handle.claim for handle in handles]
     if frame is not None:
         frame.root.note_settled(queue, job_id)
-    for handle in handles:
-        handle.claim.settle(frame)
+    for claim in claims:
+        claim.settle(frame)
+    hooks = session.store.hooks
+    if hooks is not None:
+        session.after_commit(lambda: hooks.succeeded(claims[0]) if claims else hooks.acked_by_id(queue, job_id))
+
+
+def note_refused(session: Session, handles: Iterable[JobHandle]) -> None:
+    """Tell that the claim of these handles turned out lost, unless it is by the handles' own doing that it is over."""
+    hooks = session.store.hooks
+    if hooks is not None:
+        for claim in {handle.claim for handle in handles if not handle.claim.settled}:
+            session.after_commit(partial(hooks.lost, claim))
+
+
+def _tell_retried(hooks: Telling, claim: Claim, error: str | None, delay: Micros) -> None:
+    row = claim.row
+    if row is not None and row.attempts >= row.max_attempts:
+        hooks.died(claim, EXHAUSTED if error is None else error)
+    else:
+        hooks.retried(claim, error, delay)
 
 
 class JobTransaction(AbstractContextManager["Transaction"]):
@@ -430,6 +488,7 @@ class JobTransaction(AbstractContextManager["Transaction"]):
         if not acked:
             lost = handle.lost()
             self._undo(handle, transaction, lost, retry=False)  # there is no claim left to retry by
+            handle.tell_lost()
             raise lost
         self.statement = None
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, ClassVar, Literal, Self, TypeAlias
 
 from alkstore.adapters import Adapted
+from alkstore.deeds import Deed
 from alkstore.engine import JoinedConnection, Joining, OpenConnection
 from alkstore.errors import AlkstoreError, TransactionError
 from alkstore.frames import Frame, Root
@@ -136,23 +137,29 @@ class Joined(Root):
         With neither, those who wait find it when they look.
         """
         store = self._store
-        frame = self._savepoint()
 
         def ring() -> None:
-            if frame is None or not frame.undone:
-                store.wakes.ring({} if queue is None else {queue: count}, notified=queue is None)
+            store.wakes.ring({} if queue is None else {queue: count}, notified=queue is None)
 
-        if not self.keeps:
-            ring()
-        elif not self._adapted.on_commit(ring) and self._wake == "notify" and queue is not None:
+        if not self._at_commit(ring) and self._wake == "notify" and queue is not None:
             self._look().ring(queue, count)
 
-    def after_commit(self, callback: Callable[[], None]) -> None:
-        """Have it called after the commit, if the framework tells of that; at once where nothing is left to commit."""
-        if self.keeps:
-            self._adapted.on_commit(callback)
-        else:
-            callback()
+    def after_commit(self, deed: Deed) -> None:
+        """Do it at once where it is about what is committed already; for the rest ask the framework, and else let it be."""
+        self._at_commit(deed)
+
+    def _at_commit(self, deed: Deed) -> bool:
+        """Have it done with the commit, which may have been; ``False`` where nobody can be asked to."""
+        frame = self._savepoint()
+
+        def unless_undone() -> None:
+            if frame is None or not frame.undone:
+                deed()
+
+        if not self.keeps:
+            unless_undone()
+            return True
+        return self._adapted.on_commit(unless_undone)
 
     @contextmanager
     def all_or_none(self) -> Generator[Frame]:

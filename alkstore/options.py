@@ -41,7 +41,7 @@ def check_engine_options(given: Mapping[str, object], known: frozenset[str], eng
             raise ValidationError(f"{key!r} is an option of store.queue, not of alkstore.open")
         if key not in known:
             raise ValidationError(
-                f"{key!r} is neither an option of alkstore.open (clock, codecs, durability, lock_timeout, max_payload, "
+                f"{key!r} is neither an option of alkstore.open (clock, codecs, durability, hooks, lock_timeout, max_payload, "
                 f"max_result, migrate, url) nor of the {engine} engine; those are {', '.join(sorted(known))}"
             )
 

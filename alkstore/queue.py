@@ -14,7 +14,7 @@ from alkstore.codec import Codec, encode
 from alkstore.consuming import Consumer, wait_for_job
 from alkstore.engine import Executor, SweepTexts
 from alkstore.errors import TransactionError, ValidationError, shown
-from alkstore.handle import Claim, JobHandle, note_settled
+from alkstore.handle import Claim, JobHandle, note_refused, note_settled
 from alkstore.helper import Register
 from alkstore.ids import can_exist, check_id
 from alkstore.items import Item
@@ -93,9 +93,14 @@ class Queue(protocols.Queue):
         store = self._store
         store.check_open()
         job = self._resolve(payload, cast(Mapping[str, object], options))
-        session = self._session
-        job_id = session.executor().insert(self._name, (job,), store.now())[0]
+        session, hooks = self._session, store.hooks
+        executor = session.executor()
+        if hooks is not None:
+            job = hooks.stamp(self._name, many=False)(job)
+        job_id = executor.insert(self._name, (job,), store.now())[0]
         session.ring(self._name, _can_be_had(job))
+        if hooks is not None:
+            hooks.enqueued(session, self._name, [job_id])
         return job_id
 
     def enqueue_many(self, items: Iterable[object], **options: Unpack[JobOptions]) -> list[int]:
@@ -104,7 +109,8 @@ class Queue(protocols.Queue):
         _check_iterable(items, "items", "payloads or Items")
         common = cast(Mapping[str, object], options)
         self._stamped(b"", common)  # wrong even where there are no items
-        ready = 0
+        ready, hooks = 0, self._store.hooks
+        stamp = None if hooks is None else hooks.stamp(self._name, many=True)
         with Spool() as spool:
             for item in items:
                 if isinstance(item, Item):
@@ -112,10 +118,12 @@ class Queue(protocols.Queue):
                 else:
                     job = self._resolve(item, common)
                 ready += _can_be_had(job)
-                spool.add(job)
+                spool.add(job if stamp is None else stamp(job))
             ids = self._insert(spool)
         if ids:
             self._session.ring(self._name, ready)
+            if hooks is not None:
+                hooks.enqueued(self._session, self._name, ids)
         return ids
 
     def _resolve(self, payload: object, options: Mapping[str, object]) -> NewJob:
@@ -169,6 +177,8 @@ class Queue(protocols.Queue):
             if not batch.again:
                 break
         store.wakes.waiters.claimed(name, len(batch.rows))
+        if store.hooks is not None:
+            store.hooks.claimed(session, batch.rows)
         claims = [_claim_of(row) for row in batch.rows]
         return [JobHandle(session.for_claim(claim), claim) for claim in claims]
 
@@ -251,6 +261,8 @@ class Queue(protocols.Queue):
                 handles = named[job_id].pop(ref)
                 if job_id in acked:
                     note_settled(session, self._name, job_id, handles)
+                else:
+                    note_refused(session, handles)
                 if job_id in acked or not named[job_id]:
                     del named[job_id]
         return count
@@ -362,6 +374,8 @@ class Queue(protocols.Queue):
             while keeping(session).prune_results(self._name, SWEEP_BATCH, store.now()) >= SWEEP_BATCH:
                 if _keeps(session):
                     break
+        if store.hooks is not None:
+            store.hooks.swept(session, self._name, moved)
         return moved
 
     def purge(self, state: State | str) -> int:

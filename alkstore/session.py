@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, cast
 
+from alkstore.deeds import Deed
 from alkstore.engine import Executor
 from alkstore.errors import TransactionError
 from alkstore.records import KeptBatch
@@ -50,6 +51,10 @@ class Session(Home, Protocol):
 
     def ring(self, queue: str, count: int) -> None:
         """Tell waiters, once it is committed, that so many jobs can be had; 0: that one may be due sooner (W-4)."""
+        ...
+
+    def after_commit(self, deed: Deed) -> None:
+        """Have it done once what was done here until now is committed, and never where it is rolled back."""
         ...
 
 
@@ -96,6 +101,10 @@ class AutoSession:
         """Tell at once: it is committed."""
         self._store.wakes.ring({queue: count})
 
+    def after_commit(self, deed: Deed) -> None:
+        """Do it at once: it is committed."""
+        deed()
+
 
 class TransactionSession:
     """Operations run within a transaction, and are refused once it is over (T-5)."""
@@ -130,6 +139,10 @@ class TransactionSession:
     def ring(self, queue: str, count: int) -> None:
         """Tell after the commit."""
         self._transaction.root.note_ring(queue, count)
+
+    def after_commit(self, deed: Deed) -> None:
+        """Do it after the commit."""
+        self._transaction.root.after_commit(deed)
 
 
 class _Refusing:
@@ -187,6 +200,10 @@ class GoneSession:
 
     def ring(self, queue: str, count: int) -> None:
         """Nothing has changed."""
+
+    def after_commit(self, deed: Deed) -> None:
+        """Do it at once: there is no commit to wait for."""
+        deed()
 
 
 class TransactionClaim:

@@ -17,6 +17,7 @@ from alkstore.codec import Codec, Codecs
 from alkstore.engine import Durability, Engine, EngineOptions, Executor, Joining, Notifying
 from alkstore.errors import NotSupportedError, StoreClosedError, ValidationError, shown
 from alkstore.frames import Root
+from alkstore.hooks import Hooks
 from alkstore.joining import Joined, Wake
 from alkstore.limits import PAYLOAD_BYTES, RESULT_BYTES
 from alkstore.listening import Listener, check_notification
@@ -26,6 +27,7 @@ from alkstore.queue import Queue, find_job
 from alkstore.records import Health, Job, Result
 from alkstore.results import find_result
 from alkstore.session import AutoSession
+from alkstore.telling import Telling, telling
 from alkstore.transaction import Transaction
 from alkstore.wakes import Wakes
 
@@ -46,6 +48,7 @@ class Store(protocols.Store):
         max_payload: int,
         max_result: int = RESULT_BYTES,
         reopen: Callable[[str], Engine] | None = None,
+        hooks: Telling | None = None,
     ) -> None:
         """Work over an engine; ``reopen`` opens another on a URL of the same place, with the same options."""
         self._engine = engine
@@ -61,6 +64,8 @@ class Store(protocols.Store):
         """The limit of an encoded payload, in bytes."""
         self.max_result = max_result
         """The limit of an encoded result, in bytes."""
+        self.hooks = hooks
+        """What tells the hooks; ``None`` where there are none."""
         self.wakes = Wakes(engine)
         """What wakes whom."""
         self.auto_session = AutoSession(self)
@@ -142,6 +147,7 @@ class Store(protocols.Store):
             codecs=self.codecs,
             max_payload=self.max_payload,
             max_result=self.max_result,
+            hooks=self.hooks,
         )
 
     # --- for users -----------------------------------------------------------------------------------------------
@@ -248,6 +254,7 @@ def open(  # noqa: A001 - alkstore.open is the name that the contract gives it
     codecs: Iterable[Codec] = (),
     max_payload: int = PAYLOAD_BYTES,
     max_result: int = RESULT_BYTES,
+    hooks: Iterable[Hooks] = (),
     **engine_options: object,
 ) -> Store:
     """Open a store on the database that the URL names (S-1, S-2).
@@ -258,8 +265,8 @@ def open(  # noqa: A001 - alkstore.open is the name that the contract gives it
     survives a power cut; or ``relaxed``, it survives the process and may be lost to a power cut. ``lock_timeout``:
     how long to wait for a lock or a free connection before ``EngineBusyError`` (Z-12). ``clock``: a callable that
     returns an aware ``datetime``, used instead of the database's clock, everywhere. ``codecs``: further codecs, by
-    their names. ``max_payload``: the limit of an encoded payload, in bytes; ``max_result``: that of a result. Other
-    keywords are the engine's own.
+    their names. ``max_payload``: the limit of an encoded payload, in bytes; ``max_result``: that of a result. ``hooks``: what
+    is told of jobs as they go by (see ``Hooks``). Other keywords are the engine's own.
 
     Raises ``ValidationError`` naming the argument, ``UnknownEngineError``, ``SchemaError``, and an ``EngineError``
     where the database can't be reached.
@@ -282,6 +289,7 @@ def open(  # noqa: A001 - alkstore.open is the name that the contract gives it
     limit = check_int(max_payload, "max_payload", 1, _PAYLOAD_LIMIT_MAX)
     result_limit = check_int(max_result, "max_result", 1, _PAYLOAD_LIMIT_MAX)
     known = Codecs(codecs, limit)
+    told = telling(hooks)
     again = replace(options, migrate=False)
     return Store(
         factory(given, options, engine_options),
@@ -290,6 +298,7 @@ def open(  # noqa: A001 - alkstore.open is the name that the contract gives it
         max_payload=limit,
         max_result=result_limit,
         reopen=opening.Reopen(factory, again, engine_options),
+        hooks=told,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Final
 
 from alkstore.errors import ValidationError
@@ -35,9 +36,17 @@ def describe(error: BaseException) -> str:
     kind = type(error).__name__
     try:
         text = str(error)
-    except Exception as exc:  # noqa: BLE001 - the application's own __str__, which may raise anything
+    except BaseException as exc:  # the application's own __str__, which may raise anything, SystemExit say
+        if isinstance(exc, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+            raise  # Ctrl-C, on top of it
         return f"{kind}: (unprintable: {type(exc).__name__})"
     return f"{kind}: {text}" if text else kind
+
+
+def class_name(error: BaseException) -> str:
+    """Return the name of an exception's class, with its module unless that is the builtins'."""
+    kind = type(error)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _storable(text: str) -> str:

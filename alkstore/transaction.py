@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, ClassVar, Self
 
+from alkstore.deeds import do_all
 from alkstore.engine import EngineTransaction, OpenConnection
 from alkstore.errors import NotSupportedError, OutcomeUnknownError, TransactionError
 from alkstore.frames import Root
@@ -66,9 +67,8 @@ class Transaction(Root):
         finally:
             self._over = True
             self.abandon()
-        if well:  # it is committed: nothing else comes here
-            for callback in self._afterwards:
-                callback()
+        if well:  # it is committed: nothing else comes here; and the thread may use the store again
+            do_all(self.take_deeds())
 
     def _commit(self, inner: EngineTransaction) -> None:
         try:

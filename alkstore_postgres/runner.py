@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final, LiteralString, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, LiteralString, Protocol, TypeAlias, TypeVar, cast
 
 import psycopg
 from psycopg.pq import TransactionStatus
@@ -175,13 +175,30 @@ def rows(connection: Connection, text: bytes, parameters: Parameters, *, prepare
         return cursor.fetchall()
     # By the simple protocol, which takes several statements at a time, the values written into them. A pipeline of the
     # driver's would do too, but what it raises where it is cut or interrupted is its own trouble in leaving (3.3.9).
-    # A negative number goes as a text: written bare, its cast would come before its sign.
-    parameters = {
-        name: str(value) if isinstance(value, int) and value < 0 else value for name, value in parameters.items()
-    }
+    parameters = {name: _writable(value) for name, value in parameters.items()}
     lent = psycopg.ClientCursor(connection)
     lent.execute(b"; ".join((connection.opening, text, b"COMMIT")), parameters)
     return lent.set_result(-2).fetchall()
+
+
+def _writable(value: object) -> object:
+    """Return what can be written into a statement for it, whatever the session's settings are.
+
+    A negative number goes as a text: written bare, its cast would come before its sign. Bytes do too: the driver escapes them
+    by what the session said last of ``standard_conforming_strings``, and those in a list twice where that is off (3.3.9); a
+    text with backslashes it writes as ``E''``, which says by itself how it is meant.
+    """
+    if isinstance(value, int) and value < 0:
+        return str(value)
+    if isinstance(value, bytes):
+        return f"\\x{value.hex()}"
+    if isinstance(value, list):
+        elements = cast(list[object], value)
+        if any(isinstance(each, bytes) for each in elements):
+            literals = (f'"\\\\x{each.hex()}"' if isinstance(each, bytes) else "NULL" for each in elements)
+            return f"{{{','.join(literals)}}}"
+        return elements
+    return value
 
 
 def begin(connection: Connection) -> None:

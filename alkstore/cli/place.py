@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
 from alkstore.errors import ValidationError
+from alkstore.hooks import Hooks
 from alkstore.opening import URL_VARIABLE
 from alkstore.protocols import Store
 from alkstore.store import open_from
@@ -28,15 +29,18 @@ class Place:
     url: str | None
     schema: str | None
 
-    def open(self, *, migrate: bool = False) -> Store:
+    def open(self, *, migrate: bool = False, hooks: Sequence[Hooks] = ()) -> Store:
         """Open the store.
 
-        ``migrate``: ``False`` creates and upgrades nothing, so that a mistyped URL makes no new database. Raises
+        ``migrate``: ``False`` creates and upgrades nothing, so that a mistyped URL makes no new database.
+        ``hooks``: what is told of its jobs. Raises
         ``ValidationError`` where no URL is given, and whatever ``alkstore.open_from`` raises.
         """
         table, folder = _project_table()
         url = self.url or os.environ.get(URL_VARIABLE)
         config = {**table, "migrate": migrate}
+        if hooks:
+            config["hooks"] = hooks
         if self.schema is not None:
             config["schema"] = self.schema
         if url:

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import click
 
+from alkstore.cli.metrics import served
 from alkstore.cli.options import Result, common, duration
 from alkstore.cli.output import Output
 from alkstore.cli.place import Place
@@ -30,9 +31,20 @@ from alkstore.worker import Handler, Worker
 @click.option("--poll-interval", type=duration, default="5s", help="How often to look for jobs that no wake told of.")
 @click.option("--worker-id", metavar="NAME", help="What its claims are marked with.")
 @click.option("--until-idle", is_flag=True, help="End when nothing is left to claim, and nothing runs.")
+@click.option("--metrics-port", type=click.IntRange(0, 65_535), help="Serve metrics for Prometheus; 0: any free port.")
+@click.option("--metrics-host", default="127.0.0.1", help="The address to serve them on.")
 @click.option("--verbose", is_flag=True, help="Log each claim and each success, too.")
 @common
-def worker(place: Place, out: Output, handlers: str, until_idle: bool, verbose: bool, **options: Any) -> Result:
+def worker(
+    place: Place,
+    out: Output,
+    handlers: str,
+    until_idle: bool,
+    verbose: bool,
+    metrics_port: int | None,
+    metrics_host: str,
+    **options: Any,
+) -> Result:
     """Run an application's handlers.
 
     MODULE:NAME is a mapping of queues to handlers, a Tasks, or a function that is given the store and returns one of the two.
@@ -40,7 +52,12 @@ def worker(place: Place, out: Output, handlers: str, until_idle: bool, verbose: 
     """
     _log_to_stderr(verbose=verbose)
     found = _load(handlers)
-    with place.open() as store:
+    with (
+        served(metrics_host, metrics_port) as metrics,
+        place.open(hooks=() if metrics is None else (metrics,)) as store,
+    ):
+        if metrics is not None:
+            metrics.watch(store)
         routes = _routes(found, cast(Store, store), handlers)
         summary = Worker(cast(Store, store), routes, **options).run(until_idle=until_idle)
     if out.as_json:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
+from functools import partial
 from typing import Final, cast
 
 from alkstore.errors import ValidationError
@@ -27,7 +28,7 @@ class _Inline:
         if frame is None:
             self._drain(store)
         else:
-            frame.root.after_commit(lambda: self._drain(store))
+            frame.root.after_commit(partial(self._drain, store))
 
     def _drain(self, store: Store) -> None:
         # What a task enqueues itself is done by the drain that the task runs in.

@@ -31,11 +31,13 @@ from alkstore.records import Job
 from alkstore.results import encode_returned
 from alkstore.session import Session
 from alkstore.store import Store
-from alkstore.texts import error_text
+from alkstore.telling import Telling
+from alkstore.texts import class_name, error_text
 from alkstore.worker import handing, messages
 from alkstore.worker.control import Fail, Retry, Unhandled
 from alkstore.worker.hands import Handler
 from alkstore.worker.job import RunningJob
+from alkstore.worker.relaying import Relay, relaying
 from alkstore.worker.signals import STOPPING
 
 if TYPE_CHECKING:
@@ -66,8 +68,9 @@ class _Missing:
 class _Home:
     """Where the claims belong here: a store that is opened when it is first asked for."""
 
-    def __init__(self, recipe: handing.Recipe) -> None:
+    def __init__(self, recipe: handing.Recipe, hooks: Telling | None) -> None:
         self._recipe = recipe
+        self._hooks = hooks
         self._opening = threading.Lock()
         self._store: Store | None = None
         self.max_result = recipe.max_result
@@ -90,6 +93,7 @@ class _Home:
                     max_payload=recipe.max_payload,
                     max_result=recipe.max_result,
                     reopen=reopen,
+                    hooks=self._hooks,
                 )
             return self._store
 
@@ -165,6 +169,7 @@ class _Child:
         self._job: RunningJob | None = None
         self._latest: messages.News | None = None
         self._pid = os.getpid()
+        self._relay: Relay | None = None
 
     # --- what the worker says ------------------------------------------------------------------------------------
 
@@ -207,7 +212,7 @@ class _Child:
         try:
             handing.settle_in(brief.surroundings)
             handlers = {queue: handing.find_handler(data) for queue, data in brief.handlers.items()}
-            home = _Home(brief.recipe)
+            home = self._home(brief.recipe)
         except BaseException as exc:  # noqa: BLE001 - whatever an import raises, sys.exit() included, is the worker's to report
             self.say(messages.Failed(_text(exc), _trace(exc)))
             return
@@ -215,6 +220,12 @@ class _Child:
         while (errand := self._next()) is not None:
             self._run(errand, handlers[errand.row.queue], home)
         home.close()
+
+    def _home(self, recipe: handing.Recipe) -> _Home:
+        if not recipe.hooked:
+            return _Home(recipe, None)
+        self._relay, hooks = relaying(self.say)
+        return _Home(recipe, hooks)
 
     def _next(self) -> messages.Errand | None:
         try:
@@ -237,7 +248,7 @@ class _Child:
         error: BaseException | None = None
         result: bytes | None = None
         try:
-            returned = handler(job)
+            returned = handler(job) if self._relay is None else self._relay.run(job, handler, errand.deputies)
             if job.keeps_result and not _is_settled(claim):
                 result = encode_returned(home.codecs, returned, home.max_result)
         except BaseException as exc:  # noqa: BLE001 - whatever it is, sys.exit() included: the attempt failed, and the process lives
@@ -267,7 +278,7 @@ def _outcome(token: int, error: BaseException | None, *, settled: bool) -> messa
                 text = _text(error)
     except BaseException as exc:  # noqa: BLE001 - of a class of the application's, which may raise anything
         raised, text = "other", _text(exc)
-    return messages.Outcome(token, settled, raised, text, delay, _trace(error))
+    return messages.Outcome(token, settled, raised, text, delay, class_name(error), _trace(error))
 
 
 def _text(error: BaseException) -> str:

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Final, NoReturn
 
 from alkstore.backoff import pause
-from alkstore.clock import to_timedelta
+from alkstore.clock import Micros, to_timedelta
 from alkstore.store import Store
 from alkstore.texts import FAILED
 from alkstore.worker import handing, messages
@@ -57,6 +57,7 @@ class Crew:
         self.brief = messages.encode(
             messages.Brief(surroundings, handing.refer(handlers, surroundings), handing.recipe_of(store))
         )
+        self.hooks = store.hooks
         self.board = board
         self.release = release
         self.over = over
@@ -81,6 +82,8 @@ class ChildHand:
         self._starting: Process | None = None
         self._job: RunningJob | None = None
         self._why: str | None = None
+        self._begun = False
+        """Whether the process has said that the handler begins; the runner thread's own."""
         self._last_why: str | None = None
         """Why nothing is run any more, once that is so."""
 
@@ -166,10 +169,12 @@ class ChildHand:
         with self._lock:
             self._job, self._why = job, self._last_why
         job.follow(partial(self._pass_on, job))
+        hooks = self._crew.hooks
+        deputies = [] if hooks is None else hooks.deputies(job)
         try:
             for _ in range(_TRIES):
                 with suppress(_NotBegunError):
-                    return self._answer(job, self._ask(job))
+                    return self._answer(job, self._ask(job, deputies))
         finally:
             job.follow(None)
             job.go_away(False)
@@ -177,38 +182,47 @@ class ChildHand:
                 self._job = None
         raise ReportedError("the handler's process ended, again and again, before the handler had begun")
 
-    def _ask(self, job: RunningJob) -> messages.Outcome:
+    def _ask(self, job: RunningJob, deputies: list[bytes]) -> messages.Outcome:
         if self._why is not None:
             raise ReportedError(self._why)
         if not self.ready():
             raise ReportedError("the worker was stopped before a process for the handler was there")
-        process, token, begun = self._process, job.handle.token, False
+        process, self._begun = self._process, False
         deadline = job.handle.claim.deadline
         assert process is not None  # noqa: S101 - it is ready
         try:
-            process.send(messages.encode(messages.Errand(job.row, deadline)))
+            process.send(messages.encode(messages.Errand(job.row, deadline, deputies)))
             while True:
-                match process.receive():
-                    case messages.Begun(of) if of == token:
-                        begun = True
-                        # What it heard before it had the job was of no job of its own.
-                        if job.lost or job.handle.claim.deadline != deadline:
-                            self._pass_on(job)
-                    case messages.Inside(of, inside) if of == token:
-                        job.go_away(inside)
-                    case messages.Settled(of) if of == token:
-                        job.handle.claim.settle(None)
-                    case messages.Outcome(of) as outcome if of == token:
-                        return outcome
-                    case _:  # of a job before, by a thread that its handler has left behind
-                        pass
+                said = process.receive()
+                if isinstance(said, messages.Outcome) and said.token == job.handle.token:
+                    return said
+                self._heed(said, job, deadline)
         except (OSError, EOFError):
             how = self._bury()
         if self._why is not None:
             raise ReportedError(self._why)
-        if not begun:
+        if not self._begun:
             raise _NotBegunError
         raise ReportedError(f"the handler's process {how}")
+
+    def _heed(self, said: messages.Said, job: RunningJob, deadline: Micros | None) -> None:
+        """See to what the process says meanwhile."""
+        claim, hooks = job.handle.claim, self._crew.hooks
+        match said:
+            case messages.Told(event):
+                if hooks is not None:
+                    hooks.relayed(event, claim)
+            case messages.Begun(of) if of == claim.token:
+                self._begun = True
+                # What it heard before it had the job was of no job of its own.
+                if job.lost or claim.deadline != deadline:
+                    self._pass_on(job)
+            case messages.Inside(of, inside) if of == claim.token:
+                job.go_away(inside)
+            case messages.Settled(of) if of == claim.token:
+                claim.settle(None)
+            case _:  # of a job before, by a thread that its handler has left behind
+                pass
 
     def _bury(self) -> str:
         """Take leave of a process that has died, or has closed its pipe, and say how it ended."""
@@ -236,7 +250,7 @@ class ChildHand:
             case "Unhandled":
                 error = Unhandled(outcome.text or "")
             case _:
-                error = ReportedError(outcome.text or FAILED)
+                error = ReportedError(outcome.text or FAILED, outcome.kind)
         if outcome.trace:
             error.add_note(outcome.trace)
         raise error

@@ -121,6 +121,8 @@ class Completer:
         groups: dict[tuple[str, Verdict, int], list[Completion]] = {}
         size = 0
         for completion in batch:
+            if completion.verdict is Verdict.RETRY:  # drawn once, so that what is told of it is what is done
+                completion = completion._replace(delay=_delay(completion))
             size += len(completion.result or b"")  # no statement is to carry a thousand results of a megabyte
             groups.setdefault((completion.job.queue, completion.verdict, size // CHUNK_BYTES), []).append(completion)
         for (queue, verdict, _), group in groups.items():

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
 from alkstore.errors import ValidationError
+from alkstore.hooks import Hooks
 from alkstore.store import Store
 from alkstore.texts import describe
 from alkstore.worker.guard import MAIN, MAIN_HERE, importing
@@ -163,6 +164,14 @@ def find_handler(data: bytes) -> Handler:
     return cast(Handler, _Reader(data).load())
 
 
+def deputy(data: bytes) -> Hooks:
+    """Return a hook's deputy (``Hooks.deputy``); raise ``ValidationError`` for what can't be read here, or is none."""
+    found = unpack(Piece(data), "a hook's deputy")
+    if not isinstance(found, Hooks):
+        raise ValidationError(f"a hook's deputy must be an instance of alkstore.Hooks, not {type(found).__name__}")
+    return found
+
+
 # --- the store -------------------------------------------------------------------------------------------------------
 
 
@@ -176,6 +185,8 @@ class Recipe(NamedTuple):
     codecs: list[tuple[str, Piece]]
     max_payload: int
     max_result: int
+    hooked: bool
+    """Whether it has hooks, which want to be told."""
 
 
 def recipe_of(store: Store) -> Recipe:
@@ -187,4 +198,5 @@ def recipe_of(store: Store) -> Recipe:
         codecs=[(codec.name, pack(codec)) for codec in store.codecs.others()],
         max_payload=store.max_payload,
         max_result=store.max_result,
+        hooked=store.hooks is not None,
     )

@@ -57,9 +57,11 @@ class NoHandError(RuntimeError):
 class ReportedError(Exception):
     """What became of a handler that ran elsewhere, and failed; the text is ready to be kept."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, kind: str | None = None) -> None:
         super().__init__(text)
         self.text = text
+        self.kind = kind
+        """The class of what it raised; ``None`` where its process was ended, or ended itself."""
 
 
 class Encoded(NamedTuple):

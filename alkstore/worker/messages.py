@@ -28,6 +28,8 @@ class Errand(NamedTuple):
 
     row: JobRow
     deadline: Micros | None
+    deputies: list[bytes]
+    """What stands in for the hooks, pickled."""
 
 
 class Ready(NamedTuple):
@@ -60,6 +62,13 @@ class Settled(NamedTuple):
     token: int
 
 
+class Told(NamedTuple):
+    """What the process's store tells hooks; the worker's are told."""
+
+    event: object
+    """Of ``alkstore.hooks``: plain values."""
+
+
 class Outcome(NamedTuple):
     """How the handler ended."""
 
@@ -70,6 +79,8 @@ class Outcome(NamedTuple):
     """``None``: it returned. Else ``Retry``, ``Fail``, ``Unhandled``, or ``other``."""
     text: str | None = None
     delay: Micros | None = None
+    kind: str = ""
+    """The class of what it raised."""
     trace: str = ""
     """Where it was raised: lines for the log."""
     result: bytes | None = None
@@ -97,7 +108,7 @@ class News(NamedTuple):
 _NEWS: Final = struct.Struct("!??qq")
 NEWS_BYTES: Final = _NEWS.size
 
-Said: TypeAlias = Ready | Failed | Begun | Inside | Settled | Outcome
+Said: TypeAlias = Ready | Failed | Begun | Inside | Settled | Told | Outcome
 """What a process says."""
 
 Say: TypeAlias = Callable[[Said], None]

@@ -27,6 +27,7 @@ from alkstore.names import check_name
 from alkstore.options import check_int
 from alkstore.results import encode_result
 from alkstore.store import Store
+from alkstore.texts import EXHAUSTED, FAILED
 from alkstore.worker.board import Board
 from alkstore.worker.completing import Completer, Completion, Verdict
 from alkstore.worker.control import Fail, Retry, Unhandled
@@ -35,6 +36,7 @@ from alkstore.worker.guard import check_guarded
 from alkstore.worker.hands import Encoded, Hand, Handler, NoHandError, OwnHand, text_of
 from alkstore.worker.heartbeats import Heartbeats
 from alkstore.worker.job import RunningJob
+from alkstore.worker.saying import say
 from alkstore.worker.signals import Signals
 from alkstore.worker.sweeping import Sweeper
 from alkstore.worker.threads import await_end
@@ -232,6 +234,7 @@ class _Run:
         in_processes: bool,
     ) -> None:
         self._store = store
+        self._hooks = store.hooks
         self._worker_id = worker_id
         self._routes = dict(routes)
         self._stopping = threading.Event()
@@ -357,7 +360,7 @@ class _Run:
 
     def _claimed(self, jobs: list[RunningJob], begun: bool) -> None:
         for job in jobs:
-            _LOG.debug("%s claimed", self._name(job))
+            self._say(logging.DEBUG, "%s claimed", job)
         if begun:
             self._heartbeats.taken(jobs)
             return
@@ -407,12 +410,12 @@ class _Run:
         error: BaseException | None = None
         returned: object = None
         try:
-            returned = hand.run(job, handler)
+            returned = hand.run(job, handler) if self._hooks is None else self._hooks.run(job, handler, hand)
         except BaseException as exc:  # noqa: BLE001 - whatever it is, sys.exit() included: the attempt failed, and the worker lives
             error = exc
         if job.handle.claim.is_settled:
             if error is not None:
-                _LOG.warning("%s was settled, and then its handler failed", self._name(job), exc_info=error)
+                self._say(logging.WARNING, "%s was settled, and then its handler failed", job, error=error)
             self._count("succeeded")
             return None
         match error:
@@ -425,7 +428,7 @@ class _Run:
             case Unhandled():
                 return self._refuse(job, error)
             case _:
-                _LOG.debug("%s failed", self._name(job), exc_info=error)
+                self._say(logging.DEBUG, "%s failed", job, error=error)
                 return Completion(job, Verdict.RETRY, text_of(error))
 
     def _succeed(self, job: RunningJob, returned: object) -> Completion:
@@ -444,7 +447,7 @@ class _Run:
                 self._unhandled.clear()
             times = self._unhandled[job.id] = self._unhandled.get(job.id, 0) + 1
         delay = min(_UNHANDLED_LONGEST, _UNHANDLED_FIRST * 2.0 ** min(times - 1, 20))
-        _LOG.warning("%s is released for %g s, as no handler here knows it: %s", self._name(job), delay, why)
+        self._say(logging.WARNING, "%s is released for %g s, as no handler here knows it: %s", job, delay, why)
         return Completion(job, Verdict.RELEASE, delay=round(delay * SECOND))
 
     # --- what becomes of it --------------------------------------------------------------------------------------
@@ -455,55 +458,53 @@ class _Run:
 
     def _cut(self, job: RunningJob, why: str) -> None:
         if job.conclude(lost=True):
-            _LOG.warning("%s: %s", self._name(job), why)
+            self._say(logging.WARNING, "%s: %s", job, why)
             self._completer.add(Completion(job, Verdict.RETRY, why))
 
     def _lost(self, job: RunningJob) -> None:
         job.lose()
         if job.conclude():
             self._count("lost")
-            _LOG.warning("%s is lost: its claim lapsed or was ended elsewhere", self._name(job))
+            self._say(logging.WARNING, "%s is lost: its claim lapsed or was ended elsewhere", job)
             self._board.settled([job])
+            if self._hooks is not None:
+                self._hooks.lost(job.handle.claim)
 
     def _settled(self, completion: Completion, through: bool) -> None:
-        job, verdict = completion.job, completion.verdict
-        name = self._name(job)
+        job, verdict, hooks = completion.job, completion.verdict, self._hooks
+        claim = job.handle.claim
         if not through:
             job.lose()
             self._count("lost")
-            _LOG.warning("%s could not be %s: its claim lapsed or was ended elsewhere", name, verdict.value)
+            lost = "%s could not be %s: its claim lapsed or was ended elsewhere"
+            self._say(logging.WARNING, lost, job, verdict.value)
+            if hooks is not None:
+                hooks.lost(claim)
         elif verdict is Verdict.ACK:
             self._count("succeeded")
             with self._counting:
                 self._unhandled.pop(job.id, None)
-            _LOG.debug("%s succeeded", name)
+            self._say(logging.DEBUG, "%s succeeded", job)
+            if hooks is not None:
+                hooks.succeeded(claim)
         elif verdict is Verdict.RELEASE:
             self._count("released")
-            _LOG.debug("%s was released", name)
+            self._say(logging.DEBUG, "%s was released", job)
         elif verdict is Verdict.FAIL or job.spent:
             self._count("died")
-            _LOG.error("%s is dead: %s", name, completion.error)
+            self._say(logging.ERROR, "%s is dead: %s", job, completion.error)
+            if hooks is not None:
+                reason = FAILED if verdict is Verdict.FAIL else EXHAUSTED
+                hooks.died(claim, reason if completion.error is None else completion.error)
         else:
             self._count("retried")
-            _LOG.warning("%s will be tried again: %s", name, completion.error)
+            self._say(logging.WARNING, "%s will be tried again: %s", job, completion.error)
+            if hooks is not None:
+                hooks.retried(claim, completion.error, completion.delay or 0)
 
-    def _name(self, job: RunningJob) -> _Name:
-        return _Name(job, self._worker_id)
+    def _say(self, level: int, text: str, job: RunningJob, *more: object, error: BaseException | None = None) -> None:
+        say(level, text, job, self._worker_id, *more, error=error)
 
     def _count(self, what: str) -> None:
         with self._counting:
             self._counts[what] += 1
-
-
-class _Name:
-    """A job as log lines name it; spelt when a line is written, and not before."""
-
-    __slots__ = ("_job", "_worker_id")
-
-    def __init__(self, job: RunningJob, worker_id: str) -> None:
-        self._job = job
-        self._worker_id = worker_id
-
-    def __str__(self) -> str:
-        job = self._job
-        return f"job {job.id} of {job.queue!r} (attempt {job.attempt}, worker {self._worker_id!r})"

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
 
 import pytest
 
@@ -154,3 +157,49 @@ def test_handlers_that_processes_cannot_import_are_refused(cli: Cli, store: Stor
         assert 2 == running.returncode, complaint
         assert b"process" in complaint
     assert 1 == store.queue("inbox").stats().ready
+
+
+def test_metrics_are_served_while_it_works(cli: Cli, store: Store) -> None:
+    """With what went by and how the queues are; and no longer than that."""
+    store.queue("emails").enqueue_many(["ada", "fails"])
+    with cli.start("worker", "shop_jobs:handlers", "--metrics-port", "0") as running:
+        assert running.stderr is not None
+        url = ""
+        while not url:
+            line = running.stderr.readline().decode()
+            assert line
+            url = line.partition("metrics are served on ")[2].strip()
+        assert url.startswith("http://127.0.0.1:")
+        wait_until(
+            lambda: 'alkstore_outcomes_total{outcome="succeeded",queue="emails"} 1.0' in read(url), WAIT, "the ack"
+        )
+        assert 'alkstore_jobs{queue="emails",state="dead"} 0.0' in read(url)
+        running.send_signal(signal.SIGTERM)
+        assert 0 == running.wait(WAIT)
+    with pytest.raises(URLError):
+        read(url)
+
+
+def read(url: str) -> str:
+    with urlopen(url, timeout=WAIT) as answer:  # noqa: S310 - the worker's own
+        return answer.read().decode()
+
+
+def test_metrics_that_cannot_be_served_are_refused(cli: Cli, store: Store, tmp_path: Path) -> None:
+    """A port that somebody has, and an extra that isn't installed: each on one line, and nothing is claimed."""
+    store.queue("emails").enqueue("ada")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        complain = refused(cli, "--metrics-port", port)
+    assert f"metrics can't be served on 127.0.0.1 port {port}: " in complain
+    (tmp_path / "prometheus_client.py").write_text("raise ModuleNotFoundError('gone', name='prometheus_client')")
+    assert "pip install 'alkstore[prometheus]'" in refused(cli, "--metrics-port", "0")
+    assert 1 == store.queue("emails").stats().ready
+
+
+def refused(cli: Cli, *options: str) -> str:
+    with cli.start("worker", "shop_jobs:handlers", "--until-idle", *options) as running:
+        _, complaint = running.communicate(timeout=WAIT)
+    assert 2 == running.returncode, complaint
+    assert 1 == complaint.count(b"\n")
+    return complaint.decode()

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import psycopg
 import pytest
+from psycopg import sql
 
 import alkstore
 from alkstore import NotSupportedError, ValidationError
@@ -120,6 +121,30 @@ def test_a_lock_is_waited_for_no_longer_than_allowed(open_store: Opener, pooled:
             with pytest.raises(EngineBusyError):
                 handle.ack()
     assert handle.ack()
+
+
+@pytest.mark.parametrize("conforming", ["on", "off"])
+@pytest.mark.parametrize("output", ["hex", "escape"])
+def test_bytes_arrive_as_they_were_sent_whatever_a_session_makes_of_backslashes(
+    pooled: Callable[..., Store], database: str, conforming: str, output: str
+) -> None:
+    """Z-3, where the values are written into the statement."""
+    name = sql.Identifier(urlsplit(database).path[1:])
+    settings = {"standard_conforming_strings": conforming, "bytea_output": output, "backslash_quote": "off"}
+    with psycopg.connect(database, autocommit=True) as connection:
+        for setting, value in settings.items():
+            connection.execute(sql.SQL("ALTER DATABASE {} SET {} = {}").format(name, sql.Identifier(setting), value))
+    sent = [bytes(range(256)), b"", b"\0", b"\\x00", b"'\\", b'"},{', b"NULL", *(bytes([each]) for each in range(256))]
+    queue = pooled(pooler="transaction").queue("q", codec="raw")
+    text = "'\\\"\u00e9\\x41"
+    for payload in sent[:8]:
+        queue.enqueue(payload, headers={"text": text})
+    queue.enqueue_many(sent)
+    queue.enqueue_many(alkstore.Item(payload, headers={"text": text + str(payload)}) for payload in sent[:8])
+    jobs = [handle.job for handle in queue.claim_batch("w\\'", len(sent) + 16)]
+    assert sent[:8] + sent + sent[:8] == [job.payload for job in jobs]
+    assert [text] * 8 == [job.headers["text"] for job in jobs[:8]]
+    assert [text + str(payload) for payload in sent[:8]] == [job.headers["text"] for job in jobs[-8:]]
 
 
 def test_waiting_is_by_polling_where_nobody_can_listen(pooled: Callable[..., Store]) -> None:

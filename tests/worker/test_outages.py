@@ -1,18 +1,22 @@
-"""A worker outlives its database's absences, and goes on by itself (PostgreSQL; SQLite has no server to lose)."""
+"""A worker outlives its database's absences, and goes on by itself (SQLite has no server to lose, but may be locked)."""
 
 from __future__ import annotations
 
+import logging
 import secrets
+import sqlite3
 import threading
 import time
 from collections import Counter
+from contextlib import closing
 from typing import Any
 
 import psycopg
 import pytest
 
 import alkstore
-from alkstore import RunningJob, Worker
+from alkstore import EngineUnavailableError, RunningJob, Worker
+from alkstore.worker.outages import Outage
 from contract_tests.scale import scale
 from tests.integrations.places import Place
 from tests.support.postgres_server import private_server
@@ -94,3 +98,96 @@ def test_the_server_is_down_for_a_while(tmp_path: Any) -> None:
                 for worker in workers:
                     worker.__exit__()
     assert Counter(range(20)) == work.begun
+
+
+# --- an ack that fails ------------------------------------------------------------------------------------------------
+
+FAILURES = {
+    "serialisation failure": "RAISE EXCEPTION 'injected' USING ERRCODE = '40001';",
+    "deadlock": "RAISE EXCEPTION 'injected' USING ERRCODE = '40P01';",
+    "dead connection": "PERFORM pg_terminate_backend(pg_backend_pid());",
+}
+
+
+@pytest.mark.parametrize(
+    ("failure", "times"),
+    [
+        ("serialisation failure", 1), ("serialisation failure", 30),
+        ("deadlock", 1), ("deadlock", 30),
+        ("dead connection", 1), ("dead connection", 4),
+    ],
+)  # fmt: skip
+def test_an_ack_that_fails_in_the_database_is_tried_again_and_no_handler_runs_again(
+    postgres_place: Place, failure: str, times: int
+) -> None:
+    """Once is for the engine to try again, and oftener for the worker; on another connection where it was that which died."""
+    place, starts = postgres_place, Counter[int]()
+    with (
+        alkstore.open(place.url, **options_of(place)) as store,
+        psycopg.connect(place.url, autocommit=True, options=f"-c search_path={place.schema}") as connection,
+    ):
+        connection.execute("CREATE SEQUENCE acks")  # what it has counted isn't undone with the ack
+        function = (
+            f"CREATE FUNCTION inject() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+            f"IF nextval('{place.schema}.acks') <= {times} THEN {FAILURES[failure]} END IF; RETURN OLD; END $$"
+        )
+        connection.execute(function.encode())
+        connection.execute("CREATE TRIGGER inject BEFORE DELETE ON jobs FOR EACH ROW EXECUTE FUNCTION inject()")
+        store.queue("q").enqueue_many(range(3))
+        summary = Worker(store, {"q": lambda job: starts.update([job.payload])}).run(until_idle=True)
+        tried = connection.execute("SELECT last_value FROM acks").fetchone()
+    assert (3, 0) == (summary.succeeded, summary.lost)
+    assert Counter(range(3)) == starts
+    assert tried is not None
+    assert tried[0] > times
+
+
+class Waits(logging.Handler):
+    """Hears that a worker's acks wait for the database."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard = threading.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.getMessage().startswith("settling jobs of 'q' waits for the database"):
+            self.heard.set()
+
+
+def test_an_ack_that_finds_the_file_locked_is_tried_again_and_no_handler_runs_again(sqlite_place: Place) -> None:
+    """For longer than the lock timeout: SQLITE_BUSY (SQLite)."""
+    place, starts, waits = sqlite_place, Counter[int](), Waits()
+    options: dict[str, Any] = {**options_of(place), "lock_timeout": 0.1}
+    log = logging.getLogger("alkstore.worker")
+    log.addHandler(waits)
+    try:
+        with (
+            alkstore.open(place.url, **options) as store,
+            closing(sqlite3.connect(place.path, isolation_level=None, check_same_thread=False)) as connection,
+        ):
+            queue = store.queue("q", visibility_timeout=300)
+            queue.enqueue(1)
+
+            def handle(job: RunningJob) -> None:
+                starts.update([job.payload])
+                connection.execute("BEGIN IMMEDIATE")
+
+            with Running(Worker(store, {"q": handle})):
+                assert waits.heard.wait(WAIT)
+                connection.execute("ROLLBACK")
+                wait_until(lambda: not queue.jobs(), WAIT, "the ack")
+    finally:
+        log.removeHandler(waits)
+    assert Counter([1]) == starts
+
+
+def test_attempts_at_a_database_that_is_away_grow_rare_and_do_not_coincide() -> None:
+    """So that workers don't all come at once when it is back; at most five seconds later each of them has noticed."""
+    outages = [Outage("claiming") for _ in range(20)]
+    pauses = [[outage.pause(EngineUnavailableError("away")) for outage in outages] for _ in range(12)]
+    for turn in (pauses[0], pauses[-1]):
+        assert len(set(turn)) > 10
+    assert max(pauses[0]) <= 0.05
+    assert 2.5 <= min(pauses[-1]) <= max(pauses[-1]) <= 5
+    outages[0].over()
+    assert outages[0].pause(EngineUnavailableError("away")) <= 0.05

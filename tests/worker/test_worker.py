@@ -61,7 +61,7 @@ class Unprintable(Exception):
     """An exception that can be neither printed nor pickled."""
 
     def __str__(self) -> str:
-        raise RuntimeError("no text")
+        raise SystemExit("no text")
 
     __repr__ = __str__
 
@@ -75,7 +75,7 @@ class Unprintable(Exception):
         (ValueError("nope"), "ValueError: nope"),
         (SystemExit(3), "SystemExit: 3"),
         (KeyboardInterrupt(), "KeyboardInterrupt"),
-        (Unprintable(), "Unprintable: (unprintable: RuntimeError)"),
+        (Unprintable(), "Unprintable: (unprintable: SystemExit)"),
         (ValueError("a\0b\ud800"), "ValueError: a\ufffdb\ufffd"),
         (Retry(reason="not yet"), "not yet"),
     ],
