@@ -27,6 +27,7 @@ from alkstore.errors import (
     ValidationError,
 )
 from alkstore.handle import Claim, JobHandle
+from alkstore.leaving import Leaving, Statement
 from alkstore.listening import check_notification
 from alkstore.options import QueueFields, QueueOptions
 from alkstore.queue import Queue
@@ -47,6 +48,8 @@ class Frame(protocols.Transaction):
         self._entered = False
         self._over = False
         self._undone = False
+        self.statement: Statement | None = None
+        """The ``with`` statement, if there is one, until all that it has open has ended."""
 
     # --- what the front's other parts ask ------------------------------------------------------------------------
 
@@ -65,6 +68,11 @@ class Frame(protocols.Transaction):
     @abstractmethod
     def root(self) -> Root:
         """The frame that has the connection."""
+
+    @property
+    def entered(self) -> bool:
+        """Whether a block of it has begun."""
+        return self._entered
 
     @property
     def over(self) -> bool:
@@ -161,8 +169,8 @@ class Frame(protocols.Transaction):
             self.root.open_frames.append(self)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    def _leave(
+        self, kind: type[BaseException] | None, _value: BaseException | None, _trace: TracebackType | None
     ) -> None:
         """Commit or keep; on an exception roll back, without masking it."""
         if self.of_this_thread:
@@ -176,6 +184,20 @@ class Frame(protocols.Transaction):
                 raise TransactionError("the transaction was left in another thread than its own, and is rolled back")
         elif kind is None:
             self.connection()  # says what is wrong
+
+    if TYPE_CHECKING:
+
+        def __exit__(
+            self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+        ) -> None:
+            """Commit or keep; on an exception roll back, without masking it."""
+
+    else:
+        __exit__ = Leaving(_leave)
+
+    @abstractmethod
+    def abandon(self) -> None:
+        """Undo what the end left to do, where a signal's handler raised in the middle of it; without a word."""
 
     @abstractmethod
     def _begin(self) -> None:
@@ -314,6 +336,7 @@ class Savepoint(Frame):
         super().__init__(parent.store)
         self._parent = parent
         self._name = ""
+        self._is_set = False
 
     @property
     def root(self) -> Root:
@@ -343,6 +366,7 @@ class Savepoint(Frame):
             )
         self._name = self.root.savepoint_name()
         inner.savepoint(self._name)
+        self._is_set = True
 
     def _end(self, *, well: bool) -> None:
         frames = self.root.open_frames
@@ -356,6 +380,7 @@ class Savepoint(Frame):
                 self._undone = False
             else:
                 self._undo()
+            self.statement = None
         finally:
             self._over = True
 
@@ -366,8 +391,19 @@ class Savepoint(Frame):
             self._undo()
             raise
         inner.release_savepoint(self._name)
+        self._is_set = False
+
+    def abandon(self) -> None:
+        """Undo it, unless that is done, or it was kept."""
+        frames, root = self.root.open_frames, self.root
+        if self._is_set and not self._parent.over and root.is_of_this_thread():
+            self._undone = self._over = True
+            if self in frames:
+                del frames[frames.index(self) :]
+            self._undo()
 
     def _undo(self) -> None:
+        self._is_set = False
         try:
             self.root.any_connection().rollback_to_savepoint(self._name)
         except StoreClosedError:

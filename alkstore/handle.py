@@ -17,6 +17,7 @@ from alkstore.backoff import draw_for
 from alkstore.clock import Duration, Micros, duration, to_datetime
 from alkstore.codec import decode_headers
 from alkstore.errors import ClaimLostError, StoreClosedError, TransactionError, ValidationError
+from alkstore.leaving import Leaving, Statement
 from alkstore.records import BuryRef, ClaimRef, Job, JobRow, KeptBatch, ReleaseRef, ResultRef, RetryRef
 from alkstore.results import check_results, encode_result, keeping, result_codec, ring_results
 from alkstore.session import GoneSession, Home, Session, TransactionSession
@@ -383,7 +384,10 @@ class JobHandle(protocols.JobHandle):
             if not transaction.executor().hold(self._claim.queue, self._claim.ref, store.now()):
                 raise self.lost()
         except BaseException as exc:
-            transaction.__exit__(*sys.exc_info())
+            try:
+                transaction.__exit__(*sys.exc_info())
+            finally:
+                transaction.abandon()
             if isinstance(exc, ClaimLostError):
                 note_refused(session, [self])
             raise
@@ -410,6 +414,10 @@ class JobHandle(protocols.JobHandle):
         if hooks is not None:
             transaction.after_commit(lambda: hooks.succeeded(claim))
         return True
+
+    def works_in(self, transaction: Transaction) -> bool:
+        """Say whether it is bound to that transaction of its own."""
+        return self._inside is transaction
 
     def leave_inside(self) -> None:
         """Bind the handle to its own session again."""
@@ -450,14 +458,20 @@ class JobTransaction(AbstractContextManager["Transaction"]):
     def __init__(self, handle: JobHandle) -> None:
         self._handle = handle
         self._transaction: Transaction | None = None
+        self.statement: Statement | None = None
+
+    @property
+    def entered(self) -> bool:
+        """Whether its block has begun."""
+        return self._transaction is not None
 
     def __enter__(self) -> Transaction:
         """Begin; raise ``ClaimLostError`` where the claim isn't valid."""
         self._transaction = self._handle.begin_inside()
         return self._transaction
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    def _leave(
+        self, _kind: type[BaseException] | None, value: BaseException | None, _trace: TracebackType | None
     ) -> None:
         """Ack and commit; on an exception roll back and then retry the job with its text."""
         handle, transaction = self._handle, self._transaction
@@ -479,6 +493,25 @@ class JobTransaction(AbstractContextManager["Transaction"]):
             self._undo(handle, transaction, lost, retry=False)  # there is no claim left to retry by
             handle.tell_lost()
             raise lost
+        self.statement = None
+
+    if TYPE_CHECKING:
+
+        def __exit__(
+            self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+        ) -> None:
+            """Ack and commit; on an exception roll back and then retry the job with its text."""
+
+    else:
+        __exit__ = Leaving(_leave)
+
+    def abandon(self) -> None:
+        """Roll back, where a signal's handler kept it from ending; the claim lapses."""
+        transaction = self._transaction
+        if transaction is not None:
+            transaction.abandon()
+            if self._handle.works_in(transaction):
+                self._handle.leave_inside()
 
     @staticmethod
     def _undo(handle: JobHandle, transaction: Transaction, error: BaseException, *, retry: bool) -> None:

@@ -12,6 +12,7 @@ from alkstore.deeds import Deed
 from alkstore.engine import JoinedConnection, Joining, OpenConnection
 from alkstore.errors import AlkstoreError, TransactionError
 from alkstore.frames import Frame, Root
+from alkstore.leaving import Leaving
 from alkstore.session import AutoSession, GoneSession, Session, TransactionSession
 
 if TYPE_CHECKING:
@@ -176,11 +177,19 @@ class Joined(Root):
         self._before = self._store.set_open_transaction(self)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    @property
+    def entered(self) -> bool:
+        """Whether a block of it has begun: it can be used without."""
+        return self._inside
+
+    def _leave(
+        self, kind: type[BaseException] | None, _value: BaseException | None, _trace: TracebackType | None
     ) -> None:
         """End this use of the connection; what is open on it stays open."""
         self._end(well=kind is None)
+
+    if not TYPE_CHECKING:
+        __exit__ = Leaving(_leave)
 
     def _begin(self) -> None:
         """There is nothing to begin: the connection is open."""
@@ -188,8 +197,14 @@ class Joined(Root):
     def _end(self, *, well: bool) -> None:  # noqa: ARG002 - how the block went is the application's to judge
         if not self._over:
             self._over = True
-            if self.of_this_thread:
-                self._store.set_open_transaction(self._before)
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Be out of this thread's way: what is open is the application's."""
+        self._over = True
+        if self.of_this_thread:
+            self._store.forget_transaction(self, self._before)
+        self.statement = None
 
 
 class JoinedClaim:

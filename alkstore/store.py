@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -110,7 +111,7 @@ class Store(protocols.Store):
 
     def open_transaction(self) -> Root | None:
         """Return the transaction that this thread has open, of the store's own or joined, if any (T-5)."""
-        current: Root | None = getattr(self._local, "transaction", None)
+        current = self._registered()
         # A child of a fork gets a copy of the parent's: it is the parent's, and refuses use, and isn't in the way here.
         # One that was ended from another thread is out of the way too.
         if current is None or not current.of_this_thread or current.over or not current.in_transaction:
@@ -118,10 +119,22 @@ class Store(protocols.Store):
         return current
 
     def set_open_transaction(self, transaction: Root | None) -> Root | None:
-        """Remember the transaction that this thread has open, and return what was remembered before."""
-        before: Root | None = getattr(self._local, "transaction", None)
-        self._local.transaction = transaction
+        """Remember the transaction that this thread has open, and return what was remembered before.
+
+        Weakly: whose it is has it, and one that nobody has any more is no longer open.
+        """
+        before = self._registered()
+        self._local.transaction = None if transaction is None else weakref.ref(transaction)
         return before
+
+    def forget_transaction(self, transaction: Root, before: Root | None) -> None:
+        """Remember what was remembered before the transaction, unless it is another's turn already."""
+        if self._registered() in (None, transaction):
+            self.set_open_transaction(before)
+
+    def _registered(self) -> Root | None:
+        known: weakref.ref[Root] | None = getattr(self._local, "transaction", None)
+        return None if known is None else known()
 
     def apart(self) -> Store:
         """Return another store on the same place, with connections of its own; itself where it can't be shared."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 from alkstore.deeds import do_all
 from alkstore.engine import EngineTransaction, OpenConnection
-from alkstore.errors import AlkstoreError, NotSupportedError, OutcomeUnknownError, TransactionError
+from alkstore.errors import NotSupportedError, OutcomeUnknownError, TransactionError
 from alkstore.frames import Root
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ class Transaction(Root):
     def __init__(self, store: Store) -> None:
         super().__init__(store)
         self._inner: EngineTransaction | None = None
+        self._ended = False
+        """The engine's has ended."""
         self._before: Root | None = None
 
     def any_connection(self) -> OpenConnection:
@@ -49,8 +51,8 @@ class Transaction(Root):
                 "this thread has a transaction of the store open already: tx.transaction() makes a savepoint within it, and "
                 "tx.bind(handle) brings a handle into it"
             )
-        self._inner = self._store.engine.begin()
         self.belong_here()
+        self._inner = self._store.engine.begin()
         self._before = self._store.set_open_transaction(self)
 
     def _end(self, *, well: bool) -> None:
@@ -59,27 +61,39 @@ class Transaction(Root):
             return
         self._undone = True  # until the commit is known to have come through
         try:
-            if not well:
-                inner.rollback()
-                return
-            try:
+            if well:
                 self.connection()
-            except AlkstoreError:
-                inner.rollback()
-                raise
-            try:
-                inner.commit()
-            except OutcomeUnknownError:
-                self._ring()  # it may have come through
-                raise
-            self._undone = False
-            self._ring()
+                self._commit(inner)
         finally:
             self._over = True
-            self.open_frames.clear()
-            if self.of_this_thread:
-                self._store.set_open_transaction(self._before)  # a joined connection, say, with nothing open until now
-        do_all(self.take_deeds())  # it is committed: nothing else comes here; and the thread may use the store again
+            self.abandon()
+        if well:  # it is committed: nothing else comes here; and the thread may use the store again
+            do_all(self.take_deeds())
+
+    def _commit(self, inner: EngineTransaction) -> None:
+        try:
+            inner.commit()
+        except OutcomeUnknownError:
+            self._ring()  # it may have come through
+            raise
+        self._undone = False
+        self._ended = True
+        self._ring()
+
+    def abandon(self) -> None:
+        """Roll back, unless it has ended; and be out of this thread's way."""
+        inner = self._inner
+        if inner is None or not self.is_of_this_process():
+            return
+        self._over = True
+        if not self._ended:
+            self._undone = True
+            inner.rollback()
+            self._ended = True
+        self.open_frames.clear()
+        if self.of_this_thread:
+            self._store.forget_transaction(self, self._before)  # a joined connection, say, with nothing open until now
+        self.statement = None
 
     def _ring(self) -> None:
         rings = self.take_rings()
@@ -88,8 +102,8 @@ class Transaction(Root):
 
     def __del__(self) -> None:
         # A thread that ends, or a generator that is dropped, inside the block: what is open keeps others waiting.
-        if getattr(self, "_inner", None) is not None and not self._over and self.is_of_this_process():
+        if getattr(self, "_inner", None) is not None and not self._ended and self.is_of_this_process():
             try:
                 warnings.warn("a transaction was dropped while open, and is rolled back", ResourceWarning, stacklevel=2)
             finally:  # where warnings are errors, too
-                self._end(well=False)
+                self.abandon()

@@ -149,16 +149,18 @@ class AutoCommit(Operations):
     def write(self, unit: Callable[Concatenate[Units, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a unit between BEGIN IMMEDIATE and COMMIT."""
         writers = self._pool.writers
-        units = writers.begin()
+        turn = writers.turn()
         try:
-            result = unit(units, *args, **kwargs)
+            result = unit(writers.begin(turn), *args, **kwargs)
+            writers.commit(turn)
         except DRIVER_ERRORS as exc:
-            writers.abandon(units, keep=not is_lasting(exc))
+            writers.abandon(turn, keep=not is_lasting(exc))
             raise self._pool.failure(exc) from exc
         except BaseException:
-            writers.abandon(units)
+            writers.abandon(turn)
             raise
-        writers.commit(units)
+        finally:
+            writers.dismiss(turn)
         return result
 
 
@@ -195,7 +197,13 @@ class SqliteEngine:
 
     def begin(self) -> SqliteTransaction:
         """Begin a transaction, with the write lock (T-6); raise ``EngineBusyError`` where it doesn't come in time."""
-        return SqliteTransaction(self._pool)
+        transaction = SqliteTransaction(self._pool)
+        try:
+            transaction.begin()
+        except BaseException:
+            transaction.rollback()
+            raise
+        return transaction
 
     def join(self, connection: object) -> JoinedSqlite:
         """Return a connection of the application's own, ready for operations (T-3)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sqlite3
-from typing import Final
+from typing import Final, TypeVar
 
 from alkstore.errors import (
     AlkstoreError,
@@ -89,6 +89,19 @@ def is_stale(exc: BaseException) -> bool:
 def is_cut(exc: BaseException) -> bool:
     """Say whether the error is what closing a connection beneath its user looks like to him."""
     return primary_code(exc) in (sqlite3.SQLITE_INTERRUPT, None) and isinstance(exc, sqlite3.Error)
+
+
+E = TypeVar("E", bound=BaseException)
+
+
+def without_frames(exc: E) -> E:
+    """Return the exception without the frames that it came through, to be kept for longer than it takes to raise it.
+
+    They have their callers' frames, and all their variables: somebody's connection, say, or whoever keeps the exception, which is
+    a circle then that only the collector ends.
+    """
+    exc.__context__ = None
+    return exc.with_traceback(None)
 
 
 def is_lasting(exc: BaseException) -> bool:

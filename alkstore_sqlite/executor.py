@@ -34,7 +34,6 @@ from alkstore.records import (
     SweepBatch,
 )
 from alkstore_sqlite import sql
-from alkstore_sqlite.locking import Hold
 from alkstore_sqlite.rows import job_row, result_row
 
 _PROCESSING: Final = State.PROCESSING
@@ -66,7 +65,7 @@ class Units:
     so for the next. For the meaning of each see ``alkstore.engine.Executor``.
     """
 
-    __slots__ = ("__weakref__", "connection", "execute", "executemany", "write_hold")
+    __slots__ = ("__weakref__", "connection", "execute", "executemany")
 
     def __init__(
         self,
@@ -78,8 +77,6 @@ class Units:
         execute, executemany = execute or connection.execute, executemany or connection.executemany
         if NUMBERED_BY_NAME:
             execute, executemany = by_name(execute, executemany)
-        self.write_hold: Hold | None = None
-        """Of the writers' lock, for as long as a transaction that writes is open on it."""
         self.connection: Final = connection
         self.execute: Final = execute
         self.executemany: Final = executemany

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,7 +25,7 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast
 
 from alkstore.errors import EngineBusyError, TransactionError, ValidationError
 from alkstore_sqlite import sql
-from alkstore_sqlite.errors import DRIVER_ERRORS, is_busy, is_stale
+from alkstore_sqlite.errors import DRIVER_ERRORS, is_busy, is_stale, without_frames
 from alkstore_sqlite.executor import Units
 from alkstore_sqlite.operations import Operations
 from alkstore_sqlite.pool import Pool
@@ -207,10 +208,10 @@ class JoinedSqlite(Operations):
         if within:
             self._take_lock(sql.LOCK)
             self.savepoint(_SAVEPOINT)
-        else:
-            self._check_all_read()
-            self._take_lock(sql.BEGIN)
         try:
+            if not within:  # what a signal's handler raises in the course of it leaves nothing open
+                self._check_all_read()
+                self._take_lock(sql.BEGIN)
             yield
         except BaseException:
             self._undo(within=within)
@@ -228,7 +229,7 @@ class JoinedSqlite(Operations):
 
     def _take_lock(self, statement: str) -> None:
         """Run what takes the write lock, and wait for it (T-6)."""
-        refusals: list[sqlite3.Error] = []
+        refusals: deque[sqlite3.Error] = deque(maxlen=1)
 
         def attempt() -> bool | None:
             self._pool.check_open()
@@ -239,14 +240,14 @@ class JoinedSqlite(Operations):
                     raise EngineBusyError(_STALE) from exc
                 if not is_busy(exc):
                     raise
-                refusals.append(exc)
+                refusals.append(without_frames(exc))
                 return None
             return True
 
         pool, writers = self._pool, self._pool.writers
         try:
             if attempt() is None and writers.wait(attempt) is None:
-                raise writers.locked_out() from refusals[-1]
+                raise writers.locked_out() from refusals[0]
         except DRIVER_ERRORS as exc:
             raise pool.failure(exc) from exc
 

@@ -72,7 +72,7 @@ else:
 
 
 class Hold(list[bool]):
-    """What somebody has of a lock: something, while he has it. Whoever loses it without a word has given it back.
+    """What somebody has of a lock: something, while he has it.
 
     The lock is taken and that is noted in one call of the interpreter's own, and given back likewise: no handler of a signal
     comes between the two, which might raise, so that it would never be known whose the lock is.
@@ -94,9 +94,6 @@ class Hold(list[bool]):
         if self:
             self[:] = filter(None, map(operator.call, (self._lock.release,)))  # which is None, and so leaves nothing
 
-    def __del__(self) -> None:
-        self.give()
-
 
 class Mutex:
     """A lock within the process: newcomers may pass those who wait, but not for long.
@@ -106,59 +103,57 @@ class Mutex:
     waited for 5 ms, and then queue behind it.
     """
 
-    __slots__ = ("_free", "_guard", "_hungry", "_line", "_spare")
+    __slots__ = ("_guard", "_hungry", "_line", "lock")
 
     def __init__(self) -> None:
-        self._free: Final = threading.Lock()
+        self.lock: Final = threading.Lock()
+        """What a ``Hold`` is to be made of."""
         self._guard: Final = threading.Lock()
         self._line: Final[deque[threading.Lock]] = deque()
         self._hungry = False
-        self._spare: Final[deque[Hold]] = deque()
-        """Used again: an end of one is a place where what a handler raises would be lost."""
 
-    def acquire(self, timeout: float) -> Hold | None:
-        """Take the lock within ``timeout`` seconds; ``None`` where that was not possible."""
-        try:
-            hold = self._spare.pop()
-        except IndexError:
-            hold = Hold(self._free)
-        if (not self._hungry and hold.take(0)) or self._wait(hold, timeout):
-            return hold
-        return None
+    def acquire(self, hold: Hold, timeout: float) -> bool:
+        """Take the lock within ``timeout`` seconds, and say whether that was possible; ``hold.give`` gives it back.
 
-    def release(self, hold: Hold) -> None:
-        """Give it back."""
-        hold.give()
-        self._spare.append(hold)
+        Whose the hold is has to see to that from before the call: what a signal's handler raises may come out with it held.
+        """
+        return (not self._hungry and hold.take(0)) or self._wait(hold, timeout)
 
     def _wait(self, hold: Hold, timeout: float) -> bool:
-        deadline = time.monotonic() + timeout
         turn = threading.Lock()
         turn.acquire()
         try:
-            with self._guard:
-                self._line.append(turn)
-                first = self._line[0] is turn
-            if not first and not turn.acquire(timeout=max(0.0, deadline - time.monotonic())):
-                return False
-            # First in line from here on. Only this thread sets and clears the flag until it leaves.
-            if hold.take(min(_PATIENCE, max(0.0, deadline - time.monotonic()))):
-                return True
-            self._hungry = True
-            return hold.take(max(0.0, deadline - time.monotonic()))
-        finally:
+            taken = self._stand(turn, hold, time.monotonic() + timeout)
             self._leave(turn)
+        finally:
+            self._leave(
+                turn
+            )  # a handler may have raised in the line above: nobody would come past who stands there for ever
+        return taken
+
+    def _stand(self, turn: threading.Lock, hold: Hold, deadline: float) -> bool:
+        with self._guard:
+            self._line.append(turn)
+            first = self._line[0] is turn
+        if not first and not turn.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            return False
+        # First in line from here on. Only this thread sets and clears the flag until it leaves.
+        if hold.take(min(_PATIENCE, max(0.0, deadline - time.monotonic()))):
+            return True
+        self._hungry = True
+        return hold.take(max(0.0, deadline - time.monotonic()))
 
     def _leave(self, turn: threading.Lock) -> None:
+        """Leave the line; a second time does nothing, and one that a handler cuts short can be done again."""
         with self._guard:
             if turn not in self._line:
-                return  # a handler raised before it stood there
-            was_first = self._line[0] is turn
-            self._line.remove(turn)
-            if was_first:
+                return  # he has left, or a handler raised before he stood there
+            if self._line[0] is turn:
                 self._hungry = False
-                if self._line:
-                    self._line[0].release()
+                if len(self._line) > 1:
+                    with contextlib.suppress(RuntimeError):  # he was told, and may not have heard it yet
+                        self._line[1].release()
+            self._line.remove(turn)
 
 
 class Inside:
@@ -226,13 +221,20 @@ class Line:
         if place is None:
             return poll(attempt, deadline)
         try:
-            while not place.reach(min(_LOOK_AROUND, deadline - time.monotonic())):
-                got = attempt()
-                if got is not None or time.monotonic() >= deadline:
-                    return got
-            return _step(attempt, deadline)
-        finally:
+            got = self._wait_at(place, attempt, deadline)
             place.leave()
+        except BaseException:
+            place.leave()  # also where a signal's handler raised while it was left: others would have to do without the line
+            raise
+        return got
+
+    @staticmethod
+    def _wait_at(place: _Place, attempt: Callable[[], T | None], deadline: float) -> T | None:
+        while not place.reach(min(_LOOK_AROUND, deadline - time.monotonic())):
+            got = attempt()
+            if got is not None or time.monotonic() >= deadline:
+                return got
+        return _step(attempt, deadline)
 
     def close(self) -> None:
         """Close the line's file."""
@@ -292,9 +294,10 @@ class _Place:
         """Let the next one come to the head, or leave once the head is reached."""
         with self._guard:
             self._wanted = False
-            if self._held:
-                self._held = False
+            if not self._waiting:
+                # Whether it is noted as held or not: what a signal's handler raises may have come before the note.
                 _unlock(self._descriptor)
+                self._held = False
 
     def close(self) -> None:
         """Give the place up; a thread that still waits for it in the kernel ends when it comes."""

@@ -25,6 +25,8 @@ from alkstore_sqlite.writers import Writers
 
 T = TypeVar("T")
 
+_LAST: Final = (-1,)
+
 _LOOK_AROUND: Final = 1.0
 """Seconds after which whoever waits for a connection looks whether one was lost without being given back."""
 
@@ -150,6 +152,18 @@ class Pool:
             with self._guard:
                 self._place_idle()
 
+    def give_from(self, lent: list[Units]) -> None:
+        """Give back the one borrowed connection in the list, which is in the list or in the pool, whatever a handler raises."""
+        if not (self._waiting or self._frozen or self._closed):
+            self._idle.extend(map(lent.pop, _LAST))  # in one call of the interpreter's own
+            if not (self._waiting or self._frozen or self._closed):
+                return
+            with self._guard:
+                self._place_idle()
+            return
+        with self._guard:
+            self._place(lent.pop())
+
     def discard(self, units: Units) -> None:
         """Give up a borrowed connection that had better not be used again."""
         with self._guard:
@@ -200,10 +214,13 @@ class Pool:
             # Now and then he looks whether one was lost that nobody gave back.
             while not waiter.turn.wait(min(_LOOK_AROUND, until - time.monotonic())):
                 with self._guard:
-                    if time.monotonic() >= until and waiter in self._waiting:
+                    if waiter not in self._waiting:
+                        break  # whoever served him was cut short before he told him
+                    if time.monotonic() >= until:
                         raise EngineBusyError(
                             f"{self.where}: no connection came free within {self.timeout:g} s; {self._size} are in use"
                         )
+                    self._place_idle()
                     self._offer_place()
         except BaseException:
             self._leave(waiter)
@@ -216,7 +233,7 @@ class Pool:
     def _leave(self, waiter: _Waiter) -> None:
         """Stand in the line no more, and leave to others what was given meanwhile."""
         with self._guard:
-            if waiter in self._waiting:
+            with contextlib.suppress(ValueError):  # he doesn't stand there any more
                 self._waiting.remove(waiter)
             if waiter.units is not None:
                 self._place(waiter.units)
@@ -234,8 +251,9 @@ class Pool:
         elif self._frozen:
             self._out.append(units)
         elif self._waiting:
-            waiter = self._waiting.popleft()
-            waiter.units = units
+            waiter = self._waiting[0]
+            waiter.units = units  # before he leaves the line: see ``_wait``
+            self._waiting.popleft()
             waiter.turn.set()
         else:
             self._idle.append(units)
@@ -249,8 +267,9 @@ class Pool:
     def _offer_place(self) -> None:
         """Let the first who waits open a connection, where there may be one more."""
         if self._waiting and not self._frozen and self._has_room():
-            waiter = self._waiting.popleft()
+            waiter = self._waiting[0]
             waiter.right = self._new_right()
+            self._waiting.popleft()
             waiter.turn.set()
         self._guard.notify_all()
 

@@ -16,6 +16,7 @@ from alkstore_sqlite.locking import Inside
 from alkstore_sqlite.operations import Operations
 from alkstore_sqlite.pool import Pool
 from alkstore_sqlite.sql import ROLLBACK
+from alkstore_sqlite.writers import Turn
 
 _CUT_STEP: Final = 0.005
 """Seconds between two interrupts: one that comes between two statements is lost."""
@@ -80,6 +81,7 @@ class SqliteTransaction(Operations):
     """
 
     def __init__(self, pool: Pool) -> None:
+        """Take nothing yet: see ``begin``."""
         self._pool: Final = pool
         self._writers: Final = pool.writers
         self.inside = Inside()
@@ -87,12 +89,15 @@ class SqliteTransaction(Operations):
         self._over = False
         self._failed = False
         self._cursors: Final[weakref.WeakSet[sqlite3.Cursor]] = weakref.WeakSet()
-        self._units: Final = pool.writers.begin()
-        try:
-            pool.hold(self)
-        except BaseException:
-            self._writers.abandon(self._units)
-            raise
+        self._turn: Turn | None = pool.writers.turn()
+        """``None`` once it is given back."""
+        self._units: Units
+
+    def begin(self) -> None:
+        """Begin; whoever calls rolls it back for whatever comes out, also for what a signal's handler raises."""
+        assert self._turn is not None  # noqa: S101 - it is begun once
+        self._units = self._writers.begin(self._turn)
+        self._pool.hold(self)
 
     @property
     def executor(self) -> SqliteTransaction:
@@ -164,7 +169,7 @@ class SqliteTransaction(Operations):
             raise TransactionError("the transaction is over or has failed: nothing of it was committed")
 
     def rollback(self) -> None:
-        """Roll back, and end the transaction; never raises."""
+        """Roll back, and end the transaction; never raises. Where it has ended that does nothing, and else what is left to do."""
         if self._inherited:
             return
         with self.inside:
@@ -182,20 +187,29 @@ class SqliteTransaction(Operations):
             self.inside.release()
 
     def _commit(self) -> None:
-        try:
-            self._end()
-        except BaseException:  # an interrupt: it must not keep the write lock
-            self._writers.abandon(self._units, keep=False)
-            raise
-        self._writers.commit(self._units)
-
-    def _roll_back(self) -> None:
-        if not self._over:
-            keep = False
+        turn = self._turn
+        if turn is not None:
             try:
-                keep = self._end()
+                self._end()
+                self._writers.commit(turn)
+            except BaseException:  # an interrupt, say: it must not keep the write lock
+                self._roll_back(keep=False)
+                raise
+            self._dismiss(turn)
+
+    def _roll_back(self, *, keep: bool = True) -> None:
+        turn = self._turn
+        if turn is not None:
+            is_free = False
+            try:
+                is_free = self._end()
             finally:
-                self._writers.abandon(self._units, keep=keep)
+                self._writers.abandon(turn, keep=keep and is_free)
+            self._dismiss(turn)
+
+    def _dismiss(self, turn: Turn) -> None:
+        self._turn = None  # before another transaction may have it
+        self._writers.dismiss(turn)
 
     def savepoint(self, name: str) -> None:
         """Set a savepoint."""

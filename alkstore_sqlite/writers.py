@@ -4,19 +4,44 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from alkstore.errors import EngineBusyError
 from alkstore_sqlite import sql
-from alkstore_sqlite.errors import is_busy, is_lasting, is_stale
+from alkstore_sqlite.errors import is_busy, is_lasting, is_stale, without_frames
 from alkstore_sqlite.executor import Units
-from alkstore_sqlite.locking import Line, Mutex, poll
+from alkstore_sqlite.locking import Hold, Line, Mutex, poll
 
 if TYPE_CHECKING:
     from alkstore_sqlite.pool import Pool
 
 T = TypeVar("T")
+
+
+class Turn(Hold):
+    """What one who writes has: the process's mutex, a connection, and on that the database's write lock.
+
+    Made before any of it is taken, by whoever will give it back, and what it has shows in it at each moment: so it is given
+    back at once, wherever a signal's handler raises. Left to the collector it would keep every other writer out, of other
+    processes too, for as long as the exception's traceback lives.
+    """
+
+    __slots__ = ("lent", "refusal")
+
+    def __init__(self, mutex: Mutex) -> None:
+        """Have nothing yet."""
+        super().__init__(mutex.lock)
+        self.lent: Final[list[Units]] = []
+        """The connection, if there is one; a write lock on it shows there."""
+        self.refusal: sqlite3.Error | None = None
+        """Why the write lock was not to be had, when it was tried last."""
+
+    def __del__(self) -> None:
+        """Give back what nobody did: where handlers raised again and again. The connection closes by itself."""
+        self.lent.clear()
+        self.give()
 
 
 class Writers:
@@ -26,63 +51,64 @@ class Writers:
     while he waits for another process, he gives the connection back between two tries, so that a fork needn't wait for him.
 
     Every write on a connection of the pool goes through ``begin`` and ends in ``commit`` or ``abandon``, and is committed
-    by itself: threads that write at the same time don't share a commit.
+    by itself: threads that write at the same time don't share a commit. Each of these may be cut short by what a signal's
+    handler raises. ``abandon`` is to be called then, from outside, and does whatever is left to do; so whoever has a turn calls
+    it on the way of any exception, and once more behind that, as the handler may have raised in the first call.
     """
 
     def __init__(self, pool: Pool) -> None:
         self._pool: Final = pool
         self._mutex: Final = Mutex()
         self._line: Final = None if pool.location.path is None else Line(pool.location.path)
-        self._refusal: sqlite3.Error | None = None
+        self._spare: Final[deque[Turn]] = deque()
+        """Used again: an end of one is a place where what a handler raises would be lost."""
 
-    def begin(self) -> Units:
+    def turn(self) -> Turn:
+        """Return what is to have a writer's turn, and has nothing yet; to go to ``dismiss`` when it has nothing any more."""
+        try:
+            return self._spare.pop()
+        except IndexError:
+            return Turn(self._mutex)
+
+    def dismiss(self, turn: Turn) -> None:
+        """Abandon what the turn may still have, and let another writer use it from now on."""
+        if turn:
+            self.abandon(turn)
+        self._spare.append(turn)
+
+    def begin(self, turn: Turn) -> Units:
         """Return a connection that has the write lock (T-6); raise ``EngineBusyError`` where it doesn't come in time."""
         pool = self._pool
-        hold = self._mutex.acquire(pool.timeout)
-        if hold is None:
+        if not self._mutex.acquire(turn, pool.timeout):
             pool.check_open()
             raise EngineBusyError(f"{pool.where}: the write lock did not come free within {pool.timeout:g} s")
-        try:
-            units = self._try_begin() or self._stand_in_line()
-            units.write_hold = hold
-        except BaseException:
-            self._mutex.release(hold)
-            raise
-        return units
+        return self._try_begin(turn) or self._stand_in_line(turn)
 
-    def _try_begin(self) -> Units | None:
+    def _try_begin(self, turn: Turn) -> Units | None:
         pool = self._pool
         units = pool.take()
+        turn.lent.append(units)
         try:
             units.execute(sql.BEGIN)
         except sqlite3.Error as exc:
-            if is_lasting(exc) or is_stale(exc):
-                pool.discard(units)
-            else:
-                pool.give(units)
+            self._part(turn, keep=not (is_lasting(exc) or is_stale(exc)))
             if is_busy(exc):
-                self._refusal = exc
+                turn.refusal = without_frames(exc)
                 return None
             raise pool.failure(exc) from exc
-        except BaseException:
-            self._undo(units)
-            raise
         return units
 
-    def _stand_in_line(self) -> Units:
+    def _stand_in_line(self, turn: Turn) -> Units:
         pool = self._pool
 
         def attempt() -> Units | None:
             pool.check_open()
-            return self._try_begin()
+            return self._try_begin(turn)
 
-        try:
-            units = self._in_line(attempt, time.monotonic() + pool.timeout)
-            if units is None:
-                raise self.locked_out() from self._refusal
-            return units
-        finally:
-            self._refusal = None  # nor in a variable here: it has the frames of those who called, and would be a circle
+        units = self._in_line(attempt, time.monotonic() + pool.timeout)
+        if units is None:
+            raise self.locked_out() from turn.refusal
+        return units
 
     def _in_line(self, attempt: Callable[[], T | None], deadline: float) -> T | None:
         return poll(attempt, deadline) if self._line is None else self._line.wait(attempt, deadline)
@@ -93,13 +119,13 @@ class Writers:
         For a write lock on a connection that isn't the pool's: its own holder ends it.
         """
         deadline = time.monotonic() + self._pool.timeout
-        hold = self._mutex.acquire(self._pool.timeout)
-        if hold is None:
-            return None
+        hold = Hold(self._mutex.lock)
         try:
-            return self._in_line(attempt, deadline)
+            got = self._in_line(attempt, deadline) if self._mutex.acquire(hold, self._pool.timeout) else None
+            hold.give()
         finally:
-            self._mutex.release(hold)
+            hold.give()  # also where a signal's handler raised in the line above
+        return got
 
     def locked_out(self) -> EngineBusyError:
         """Return the error for a write lock that didn't come in time (Z-12)."""
@@ -108,26 +134,15 @@ class Writers:
             f"{pool.where}: another connection kept the database locked for more than {pool.timeout:g} s"
         )
 
-    def commit(self, units: Units) -> None:
-        """Commit what ``begin`` began; whatever happens, the connection is back and the lock free afterwards."""
+    def commit(self, turn: Turn) -> None:
+        """Commit what ``begin`` began; the connection is back and the lock free afterwards, unless a handler raised."""
         try:
-            self._commit(units)
+            self._commit(turn.lent[0])
         except sqlite3.Error as exc:
-            self.abandon(units, keep=False)
+            self.abandon(turn, keep=False)
             raise self._pool.failure(exc, at_commit=True) from exc
-        except BaseException:
-            self.abandon(units)
-            raise
-        self._end(units, self._pool.give)
-
-    def _end(self, units: Units, part: Callable[[Units], None]) -> None:
-        """Give the connection back, or up, and then the lock."""
-        hold, units.write_hold = units.write_hold, None
-        try:
-            part(units)
-        finally:
-            if hold is not None:
-                self._mutex.release(hold)
+        self._pool.give_from(turn.lent)
+        turn.give()
 
     def _commit(self, units: Units) -> None:
         try:
@@ -138,34 +153,42 @@ class Writers:
                 raise
             self._pool.patiently(lambda: units.execute(sql.COMMIT))
 
-    def abandon(self, units: Units, *, keep: bool = True) -> None:
-        """Roll back what ``begin`` began; never raises a driver's error.
+    def abandon(self, turn: Turn, *, keep: bool = True) -> None:
+        """Roll back what ``begin`` began, and give back all that the turn still has; never raises a driver's error.
 
         Without ``keep`` the connection is given up, too: after a commit that failed, or an error that will come again.
         """
-        self._end(units, lambda undone: self._undo(undone, keep=keep))
+        self._part(turn, keep=keep)
+        turn.give()
 
-    def _undo(self, units: Units, *, keep: bool = True) -> None:
-        if units.connection.in_transaction:
-            try:
+    def _part(self, turn: Turn, *, keep: bool) -> None:
+        """Roll back, and give the connection back, or up."""
+        if not turn.lent:
+            return
+        units = turn.lent[0]
+        try:
+            if units.connection.in_transaction:
                 units.execute(sql.ROLLBACK)
-            except sqlite3.Error:
-                keep = False  # closing it rolls back, too
+        except sqlite3.Error:
+            keep = False  # closing it rolls back, too; or it is closed
         if keep:
-            self._pool.give(units)
+            self._pool.give_from(turn.lent)
         else:
             self._pool.discard(units)
+            turn.lent.clear()
 
     def close(self, deadline: float) -> None:
         """Wait until whoever writes just now is done, and leave the line; nobody can begin after the pool is closed.
 
         Where that takes longer than to the deadline (monotonic), the line's file stays open until the process ends.
         """
-        hold = self._mutex.acquire(max(0.0, deadline - time.monotonic()))
-        if hold is not None:
-            if self._line is not None:
+        hold = Hold(self._mutex.lock)
+        try:
+            if self._mutex.acquire(hold, max(0.0, deadline - time.monotonic())) and self._line is not None:
                 self._line.close()
-            self._mutex.release(hold)
+            hold.give()
+        finally:
+            hold.give()
 
     def forget(self) -> None:
         """In a forked child: drop what belongs to the parent."""

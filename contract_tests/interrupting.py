@@ -46,12 +46,13 @@ def on_top_of(step: int | None, deed: Callable[[], object]) -> Generator[Steps]:
 def struck_at(step: int | None) -> Generator[Steps]:
     """Have a signal's handler raise ``StruckError`` at that place of the library in the block; ``None``: only count them.
 
-    Counted is where CPython runs handlers: where a function begins, and where a call of one in C has returned.
+    Counted is where CPython runs handlers: where a function begins, and where a call of one in C has returned; in the library,
+    and in whatever it calls. What is raised in a finalizer nobody gets to see, so that those are left out.
     """
     steps = Steps()
 
     def profile(frame: FrameType, event: str, _: object) -> None:
-        if event not in {"call", "c_return"} or not _is_the_librarys(frame):
+        if event not in {"call", "c_return"} or not _is_within_the_library(frame):
             return
         steps.taken += 1
         if steps.taken - 1 == step:
@@ -64,6 +65,17 @@ def struck_at(step: int | None) -> Generator[Steps]:
         yield steps
     finally:
         sys.setprofile(before)
+
+
+def _is_within_the_library(frame: FrameType) -> bool:
+    within = False
+    outer: FrameType | None = frame
+    while outer is not None:
+        if outer.f_code.co_name == "__del__":
+            return False
+        within = within or _is_the_librarys(outer)
+        outer = outer.f_back
+    return within
 
 
 def _is_the_librarys(frame: FrameType) -> bool:

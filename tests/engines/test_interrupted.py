@@ -20,6 +20,9 @@ from tests.harnesses import PostgresHarness, SqliteHarness
 WAIT = 30
 CONNECTIONS = 2
 
+LOCKED_FOR = 5
+"""Seconds that whoever finds a lock taken waits for it: here nobody should."""
+
 
 KINDS: dict[str, tuple[type[SqliteHarness | PostgresHarness], dict[str, Any]]] = {
     "sqlite": (SqliteHarness, {}),
@@ -39,12 +42,22 @@ def kind(request: pytest.FixtureRequest) -> Iterator[tuple[SqliteHarness | Postg
 
 
 @pytest.fixture
-def store(kind: tuple[SqliteHarness | PostgresHarness, dict[str, Any]]) -> Iterator[Store]:
-    """A store with few connections."""
+def place(kind: tuple[SqliteHarness | PostgresHarness, dict[str, Any]]) -> Iterator[Callable[[], Store]]:
+    """What opens stores with few connections, all on one place; the collector doesn't come by meanwhile."""
     harness, options = kind
     place = harness.new_place()
-    with harness.open(place, pool_size=CONNECTIONS, lock_timeout=WAIT, **options) as store:
-        yield cast(Store, store)
+    with contextlib.ExitStack() as stores:
+
+        def open_another() -> Store:
+            store = harness.open(place, pool_size=CONNECTIONS, lock_timeout=LOCKED_FOR, durability="relaxed", **options)
+            return cast(Store, stores.enter_context(store))
+
+        gc.collect()
+        gc.disable()
+        try:
+            yield open_another
+        finally:
+            gc.enable()
     harness.drop_place(place)
 
 
@@ -53,17 +66,56 @@ def work(queue: Queue) -> None:
         handle.ack()
 
 
+class UndoneError(Exception):
+    """What an application rolls back by."""
+
+
+def in_transaction(store: Store) -> None:
+    with store.transaction() as tx:
+        tx.queue("q").enqueue("x")
+        with tx.transaction() as savepoint:
+            savepoint.queue("q").enqueue("x")
+
+
+def undone(store: Store) -> None:
+    with contextlib.suppress(UndoneError), store.transaction() as tx:
+        tx.queue("q").enqueue("x")
+        raise UndoneError
+
+
+def in_a_jobs_transaction(queue: Queue) -> None:
+    queue.enqueue("x")
+    for handle in queue.claim_batch("w", 1):
+        with handle.transaction() as tx:
+            tx.queue("q").enqueue("x")
+
+
+def listen(store: Store) -> None:
+    with store.listen("c") as listener:
+        store.notify("c", "x")
+        assert listener.get(WAIT) is not None
+
+
 CALLS: dict[str, Callable[[Queue, Store], object]] = {
     "enqueue": lambda queue, _: queue.enqueue("x"),
     "claim and ack": lambda queue, _: work(queue),
     "read": lambda queue, _: queue.stats(),
     "wait": lambda queue, _: queue.wait(0.001),
+    "transaction": lambda _, store: in_transaction(store),
+    "rolled back": lambda _, store: undone(store),
+    "a job's transaction": lambda queue, _: in_a_jobs_transaction(queue),
+    "listen": lambda _, store: listen(store),
 }
+
+
+def check_free(store: Store, other: Store) -> None:
+    """Write, and have another connection write, where nobody is to be in the way."""
+    store.queue("q").enqueue("y")
+    other.queue("q").enqueue("y")
 
 
 def check_whole(store: Store) -> None:
     """Do something that needs all connections at once, and the write lock."""
-    gc.collect()
     barrier = threading.Barrier(CONNECTIONS)
 
     def look() -> None:
@@ -77,8 +129,14 @@ def check_whole(store: Store) -> None:
 
 
 @pytest.mark.parametrize("call", list(CALLS))
-def test_whatever_is_raised_on_top_of_a_call_comes_out_and_nothing_is_lost_for_it(store: Store, call: str) -> None:
-    """No connection, no lock, no thread: all that others, and the next call, need."""
+def test_whatever_is_raised_on_top_of_a_call_comes_out_and_nothing_is_lost_for_it(
+    place: Callable[[], Store], call: str
+) -> None:
+    """No connection, no lock, no thread: all that others, and the next call, need.
+
+    And no lock from the first moment on, while the exception, and with it all the frames that it came through, are still there.
+    """
+    store, other = place(), place()
     queue = store.queue("q")
     do = CALLS[call]
     do(queue, store)
@@ -87,7 +145,9 @@ def test_whatever_is_raised_on_top_of_a_call_comes_out_and_nothing_is_lost_for_i
         do(queue, store)
     assert 10 < steps.taken
     for step in range(0, steps.taken, max(1, steps.taken // rounds(4_000))):
-        # The call may take fewer steps this time.
-        with contextlib.suppress(StruckError), struck_at(step):
-            do(queue, store)
+        try:
+            with struck_at(step):
+                do(queue, store)
+        except StruckError:  # the call may take fewer steps this time
+            check_free(store, other)
         check_whole(store)

@@ -460,7 +460,7 @@ def test_who_has_the_write_lock_does_not_wait_behind_those_who_wait_for_it(
     waiting = threading.Thread(target=store.queue("q").enqueue, args=["of another thread"])
     waiting.start()
     writers = pool_of(store).writers
-    wait_until(writers._mutex._free.locked, WAIT, "the other thread to wait")
+    wait_until(writers._mutex.lock.locked, WAIT, "the other thread to wait")
     queue.enqueue("second")
     queue.enqueue_many(range(2_500))
     connection.commit()

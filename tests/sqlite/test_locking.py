@@ -14,7 +14,7 @@ import pytest
 
 import alkstore
 from alkstore_sqlite import locking
-from alkstore_sqlite.locking import LINE_SUFFIX, Line, Mutex
+from alkstore_sqlite.locking import LINE_SUFFIX, Hold, Line, Mutex
 from tests.sqlite.conftest import Opener
 from tests.sqlite.support import Program, back_door, url_of
 from tests.support.waiting import wait_until
@@ -34,12 +34,12 @@ def threads(*targets: Callable[[], object]) -> Generator[list[threading.Thread]]
 
 def test_a_mutex_excludes_and_times_out() -> None:
     mutex = Mutex()
-    hold = mutex.acquire(0)
-    assert hold is not None
-    assert not mutex.acquire(0)
-    assert not mutex.acquire(0.05)
-    mutex.release(hold)
-    assert mutex.acquire(0)
+    hold, other = Hold(mutex.lock), Hold(mutex.lock)
+    assert mutex.acquire(hold, 0)
+    assert not mutex.acquire(other, 0)
+    assert not mutex.acquire(other, 0.05)
+    hold.give()
+    assert mutex.acquire(other, 0)
 
 
 def test_a_waiting_thread_is_not_passed_by_without_end() -> None:
@@ -49,35 +49,35 @@ def test_a_waiting_thread_is_not_passed_by_without_end() -> None:
 
     def hog() -> None:
         while not stop.is_set():
-            hold = mutex.acquire(30)
-            assert hold is not None
+            hold = Hold(mutex.lock)
+            assert mutex.acquire(hold, 30)
             holding.set()
             time.sleep(0.001)
             passed[0] += 1
-            mutex.release(hold)
+            hold.give()
 
     with threads(hog):
         holding.wait()
         for _ in range(5):
             before = passed[0]
-            hold = mutex.acquire(30)
-            assert hold is not None
+            hold = Hold(mutex.lock)
+            assert mutex.acquire(hold, 30)
             after = passed[0]
-            mutex.release(hold)
+            hold.give()
             assert after - before < 100
         stop.set()
 
 
 def test_threads_that_wait_come_in_order_and_those_who_give_up_block_nobody() -> None:
     mutex, order = Mutex(), list[int]()
-    hold = mutex.acquire(0)
-    assert hold is not None
+    hold = Hold(mutex.lock)
+    assert mutex.acquire(hold, 0)
 
     def take(number: int, timeout: float) -> None:
-        hold = mutex.acquire(timeout)
-        if hold is not None:
+        hold = Hold(mutex.lock)
+        if mutex.acquire(hold, timeout):
             order.append(number)
-            mutex.release(hold)
+            hold.give()
 
     waiting: list[threading.Thread] = []
     for number in range(6):
@@ -87,11 +87,11 @@ def test_threads_that_wait_come_in_order_and_those_who_give_up_block_nobody() ->
         waiting.append(thread)
         wait_until(lambda count=number + 1: len(mutex._line) == count, 10, "the thread to be in line")
     wait_until(lambda: len(mutex._line) == 4, 10, "the two to give up")
-    mutex.release(hold)
+    hold.give()
     for thread in waiting:
         thread.join(30)
     assert [1, 2, 4, 5] == order
-    assert mutex.acquire(0)
+    assert mutex.acquire(hold, 0)
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ from alkstore_sqlite import bells as bells_of
 from alkstore_sqlite import notify
 from alkstore_sqlite.bells import BELLS_SUFFIX, Bell
 from alkstore_sqlite.executor import NOTIFIED_FOR
+from alkstore_sqlite.locking import LINE_SUFFIX
 from contract_tests.scale import rounds
 from tests.sqlite.conftest import Opener
 from tests.sqlite.support import Program, back_door, look, pool_of
@@ -516,13 +517,13 @@ def test_an_idle_listener_costs_next_to_nothing(store: alkstore.Store) -> None:
 
 def test_leaving_a_consumer_whose_claim_had_to_wait_gives_back_at_once(path: Path, store: alkstore.Store) -> None:
     """W-4: nothing that was refused on the way keeps it alive until the collector comes."""
-    queue, writers = store.queue("q"), pool_of(store).writers
+    queue, line = store.queue("q"), Path(str(path) + LINE_SUFFIX)
     queue.enqueue_many([1, 2, 3])
     other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     other.execute("BEGIN IMMEDIATE")
 
     def let_go() -> None:
-        wait_until(lambda: writers._refusal is not None, WAIT, "the claim to be refused")
+        wait_until(line.exists, WAIT, "the claim to be refused")
         other.execute("ROLLBACK")
 
     gc.disable()

@@ -121,21 +121,25 @@ def test_an_operation_that_failed_takes_the_transaction_with_it(store: alkstore.
     assert 0 == store.queue("q").stats().ready
 
 
-@pytest.mark.parametrize("method", ["hold", "let_go", "give"])
+@pytest.mark.parametrize("method", ["hold", "let_go", "give_from"])
 def test_an_interrupt_on_the_way_in_or_out_keeps_no_lock(
     store: alkstore.Store, open_store: Opener, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     """A Ctrl-C, or the time limit that a worker sets itself by a signal."""
+    pool, struck = pool_of(store), list[str]()
 
     def interrupt(*arguments: object) -> None:
-        raise KeyboardInterrupt
+        if not struck:
+            struck.append(method)
+            raise KeyboardInterrupt
+        getattr(type(pool), method)(pool, *arguments)
 
     def work() -> None:
         with store.transaction() as tx:
             tx.queue("q").enqueue("one")
 
     with monkeypatch.context() as patch:
-        patch.setattr(pool_of(store), method, interrupt)
+        patch.setattr(pool, method, interrupt)
         with pytest.raises(KeyboardInterrupt):
             work()
     gc.collect()  # Python 3.13 warns of a connection that is left to the collector and open
@@ -147,7 +151,8 @@ def test_an_interrupt_on_the_way_in_or_out_keeps_no_lock(
 def test_a_refused_commit_is_repeated_and_not_lost(store: alkstore.Store) -> None:
     """COMMIT is refused while a statement that writes is unfinished; here an application finishes it meanwhile."""
     writers = pool_of(store).writers
-    units = writers.begin()
+    turn = writers.turn()
+    units = writers.begin(turn)
     units.execute("CREATE TABLE effects (x)")
     unread = units.execute("INSERT INTO effects VALUES (1), (2) RETURNING x")
     unread.fetchone()
@@ -155,7 +160,7 @@ def test_a_refused_commit_is_repeated_and_not_lost(store: alkstore.Store) -> Non
         units.execute("COMMIT")
     timer = threading.Timer(0.05, unread.close)
     timer.start()
-    writers.commit(units)
+    writers.commit(turn)
     timer.join()
     with store.transaction() as tx:
         assert [(1,), (2,)] == tx.execute("SELECT x FROM effects").fetchall()
@@ -164,10 +169,12 @@ def test_a_refused_commit_is_repeated_and_not_lost(store: alkstore.Store) -> Non
 def test_a_commit_refused_to_the_end_of_the_time_allowed_is_rolled_back(open_store: Opener) -> None:
     store = open_store(lock_timeout=0.1)
     writers = pool_of(store).writers
-    units = writers.begin()
+    turn = writers.turn()
+    units = writers.begin(turn)
     units.execute("CREATE TABLE effects (x)")
     unread = units.execute("INSERT INTO effects VALUES (1), (2) RETURNING x")
     unread.fetchone()
     with pytest.raises(alkstore.EngineBusyError):
-        writers.commit(units)
+        writers.commit(turn)
+    writers.dismiss(turn)
     assert 1 == store.queue("q").enqueue("the lock is free again")
