@@ -217,8 +217,7 @@ def test_a_timeout_gives_none_and_iterating_goes_on_until_closed(store: Store) -
         ended = threading.Event()
 
         def iterate() -> None:
-            for found in listener:
-                came.append(found.payload)
+            came.extend(found.payload for found in listener)
             ended.set()
 
         thread = threading.Thread(target=iterate)
