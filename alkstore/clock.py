@@ -83,12 +83,12 @@ def instant(value: object, name: str) -> Micros:
 def reading(clock: Callable[[], datetime]) -> Micros:
     """Read a store's ``clock=``.
 
-    Raises ``ValidationError`` where it gives no aware ``datetime`` within the years 1970 to 9899: a century is kept
+    Raises ``ValidationError`` where it gives no aware ``datetime`` from 1970 to the end of 9899-12-30: a century is kept
     free so that now plus any duration is still a ``datetime``.
     """
     micros = instant(clock(), "what clock= returns")
     if micros > _CLOCK_END:
-        raise ValidationError("what clock= returns must lie within the years 1970 to 9899")
+        raise ValidationError("what clock= returns must lie between 1970-01-01 and the end of 9899-12-30")
     return micros
 
 

@@ -18,10 +18,14 @@ SCHEMES: Final = ("postgresql", "postgres", "postgresql+psycopg")
 
 _SECRETS: Final = ("password", "sslpassword", "oauth_client_secret")
 _SCHEMA_BYTES: Final = 63  # NAMEDATALEN - 1: longer identifiers are cut by the server, silently
+_PORT_DIGITS: Final = 100  # leading noughts are as good as none
 _POOL_SIZE: Final = 10
 _CONNECT_TIMEOUT: Final = 10
 _MAX_LIFETIME: Final = 3600
 _PREPARE_THRESHOLD: Final = 5
+
+_UNSPELT: Final = "postgresql://..."
+"""How a place is spelt of whose name a password is a part."""
 
 # What a URL may override. A peer that went away without a word is found within minutes instead of hours.
 _DEFAULTS: Final[Mapping[str, str]] = {
@@ -96,11 +100,14 @@ def locate(url: str, extra: Mapping[str, object]) -> Location:
     listening = parameters if listen_url is None else _parse(listen_url)
     always = {"connect_timeout": parameters.get("connect_timeout", str(_CONNECT_TIMEOUT))}
     complete = {**_DEFAULTS, **always, **parameters, "client_encoding": "UTF8"}
+    secrets = frozenset(each[key] for each in (parameters, listening) for key in _SECRETS if each.get(key))
+    where = _spell(parameters)
     return Location(
-        where=_spell(parameters),
+        # Whoever sees that a password is also the name of a database knows both.
+        where=_UNSPELT if any(secret in where for secret in secrets) else where,
         url=url,
         conninfo=make_conninfo("", **complete),
-        secrets=frozenset(each[key] for each in (parameters, listening) for key in _SECRETS if each.get(key)),
+        secrets=secrets,
         schema=_check_schema(extra.get("schema", "alkstore")),
         pool_size=check_int(extra.get("pool_size", _POOL_SIZE), "pool_size", 1, 10_000),
         max_lifetime=duration(extra.get("max_lifetime", _MAX_LIFETIME), "max_lifetime", positive=True) / SECOND,
@@ -158,7 +165,8 @@ def _parse(url: str) -> dict[str, str]:
         )
     parameters = {key: str(value) for key, value in parsed.items()}
     for port in parameters.get("port", "").split(","):
-        if port and not (port.isascii() and port.isdigit() and 1 <= int(port) <= 65535):
+        # The length first: Python refuses to read thousands of digits with an error of its own.
+        if port and not (port.isascii() and port.isdigit() and len(port) < _PORT_DIGITS and 1 <= int(port) <= 65535):
             raise ValidationError(
                 "the URL's port must be a number from 1 to 65535; a ':' or '/' of the password is %3A, %2F"
             )

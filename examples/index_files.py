@@ -120,8 +120,8 @@ def work(place: Place, root: Path, name: str, stop: Connection) -> None:
         while not stop.poll(pause):
             handle = queue.claim_one(name)
             if handle is None:
-                # Nothing to do now, though a lapsed claim may still come back. There is no waiting for a wake yet, so ask
-                # again, ever less often.
+                # Nothing to do now, though a lapsed claim may still come back. What is waited on is the pipe, so that the
+                # parent's end is seen at once; so the queue is asked again, ever less often.
                 pause = min(0.25, pause * 2 or 0.01)
                 continue
             pause = 0.0

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import signal
+from typing import Final
 
 import pytest
 
 pytest_plugins = ["tests.support.postgres_plugin"]
+
+REPORTED: Final = "reported"
+"""The property of a test (``record_property``) that is shown at the end, though it has passed."""
 
 
 def pytest_configure() -> None:
@@ -16,6 +20,14 @@ def pytest_configure() -> None:
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Show what tests have measured: nothing depends on it, and somebody may want to know."""
+    for report in terminalreporter.getreports("passed"):
+        for name, value in report.user_properties:
+            if name == REPORTED:
+                terminalreporter.write_line(f"{value}")
 
 
 @pytest.fixture(autouse=True)

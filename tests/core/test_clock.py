@@ -131,6 +131,14 @@ def test_a_clock_that_gives_something_else_is_refused(source: Callable[[], datet
         reading(source)
 
 
+def test_a_clock_may_say_what_its_error_says_that_it_may() -> None:
+    """To the microsecond."""
+    last = datetime(9899, 12, 30, 23, 59, 59, 999_999, tzinfo=UTC)
+    assert (last - EPOCH) // MICROSECOND == reading(lambda: last)
+    with pytest.raises(ValidationError, match="the end of 9899-12-30"):
+        reading(lambda: last + MICROSECOND)
+
+
 def test_a_clock_in_any_zone_is_read_in_microseconds() -> None:
     """Since 1970, UTC."""
     when = datetime(1970, 1, 1, 1, 0, 0, 7, tzinfo=timezone(timedelta(hours=1)))

@@ -77,6 +77,7 @@ MALFORMED = [
     f"postgresql://user:{SECRET}@host:{SECRET}/db",
     f"postgresql://user:{SECRET}@host:99999/db",
     f"postgresql://user:{SECRET}@host:0/db",
+    pytest.param(f"postgresql://user:{SECRET}@host:{'9' * 5_000}/db", id="a port of thousands of digits"),
     f"postgresql://user:{SECRET}%@host/db",
     f"postgresql://user:{SECRET}%zz@host/db",
     f"postgresql://user:{SECRET}%00@host/db",
@@ -114,3 +115,11 @@ def test_the_location_shows_no_password() -> None:
     assert found.safe(f"so {SECRET} it is") is None
     assert found.safe(f"or other{SECRET}") is None
     assert pickle.loads(pickle.dumps(found)) == found  # noqa: S301
+
+
+@pytest.mark.parametrize("place", [f"h/{SECRET}", f"{SECRET}.example:1/d"])
+def test_a_place_in_whose_name_the_password_is_isnt_spelt(place: str) -> None:
+    """S-6, to the letter."""
+    found = locate(f"postgresql://user:{SECRET}@{place}", {})
+    assert SECRET not in found.where
+    assert found.where.startswith("postgresql://")
