@@ -496,12 +496,13 @@ def test_dropped_listeners_of_a_store_in_memory_are_forgotten() -> None:
 
 
 def test_the_thread_that_hears_ends_with_the_store(store: alkstore.Store) -> None:
+    before = set(threading.enumerate())  # another test's may be left for some seconds
     store.listen("c")
-    assert any(thread.name == "alkstore-hub" for thread in threading.enumerate())
+    mine = [each for each in threading.enumerate() if each.name == "alkstore-hub" and each not in before]
+    assert 1 == len(mine)
     store.close()
-    wait_until(
-        lambda: not any(thread.name == "alkstore-hub" for thread in threading.enumerate()), WAIT, "the thread to end"
-    )
+    mine[0].join(WAIT)
+    assert not mine[0].is_alive()
 
 
 def test_an_idle_listener_costs_next_to_nothing(store: alkstore.Store) -> None:
