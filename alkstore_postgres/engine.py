@@ -90,9 +90,14 @@ class PostgresEngine(Engine, Joining, Notifying):
     def begin(self) -> PostgresTransaction:
         """Begin a transaction."""
         transaction = PostgresTransaction(self._pool, self._statements, self._forget)
-        self._transactions[transaction] = None
-        if self._pool.closed:  # close() may have made its list just before
-            transaction.cut()
+        try:
+            transaction.begin()
+            self._transactions[transaction] = None
+            if self._pool.closed:  # close() may have made its list just before
+                transaction.cut()
+        except BaseException:
+            transaction.rollback()
+            raise
         return transaction
 
     def join(self, connection: object) -> PostgresJoined:

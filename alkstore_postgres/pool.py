@@ -46,6 +46,8 @@ _LOG: Final = logging.getLogger("alkstore")
 _GRACE: Final = 0.25
 """Seconds that ``close`` gives to calls that are under way."""
 
+_LAST: Final = (-1,)
+
 _LOOK_AROUND: Final = 1.0
 """Seconds after which whoever waits for a connection looks whether one was lost without being given back."""
 
@@ -215,15 +217,24 @@ class Pool:
 
     def release(self, connection: Connection) -> None:
         """Give a connection back, whatever state it is in; raises nothing of its own."""
+        self.release_from([connection])
+
+    def release_from(self, held: list[Connection]) -> None:
+        """Give back the one connection in the list, if any: it is there or in the pool, whatever a handler raises."""
+        if not held:
+            return
+        connection = held[0]
         if connection.process != os.getpid() or connection.slot is None:
-            return  # the parent's, or discarded
+            held.clear()  # the parent's, or discarded
+            return
         try:
-            self._release(connection)
+            self._release(connection, held)
         except BaseException:  # a signal handler's: the connection may be in the middle of something
-            self.discard(connection)
+            if held:
+                self.discard(connection)
             raise
 
-    def _release(self, connection: Connection) -> None:
+    def _release(self, connection: Connection, held: list[Connection]) -> None:
         if connection.status in (TransactionStatus.INTRANS, TransactionStatus.INERROR):
             try:
                 connection.execute("ROLLBACK")
@@ -231,19 +242,21 @@ class Pool:
                 connection.close()
         if connection.status is not TransactionStatus.IDLE or not connection.autocommit:
             self.discard(connection)
+            held.clear()
             return
         now = connection.idle_since = time.monotonic()
         surplus: Connection | None = None
         with self._lock:
             keep = not self._closed
             if keep and self._line:
-                self._serve(connection)
+                self._serve(held)
             elif keep:
-                self._idle.append(connection)
+                self._idle.extend(map(held.pop, _LAST))  # in one call of the interpreter's own
                 if self._idle[0].idle_since < now - _MAX_IDLE:
                     surplus = self._idle.popleft()
         if not keep:
             surplus = connection
+            held.clear()
         if surplus is not None:
             self.discard(surplus)
 
@@ -287,8 +300,10 @@ class Pool:
         until = time.monotonic() + self._patience
         while not place.served.wait(min(_LOOK_AROUND, until - time.monotonic())) and time.monotonic() < until:
             with self._lock:
-                if self._line and self._line[0] is place and (slot := self._new_slot()) is not None:
-                    self._serve(slot)
+                if place not in self._line:
+                    return  # whoever served him was cut short before he told him
+                if self._line[0] is place and (slot := self._new_slot()) is not None:
+                    self._serve([slot])
 
     def _leave(self, place: _Place) -> bool:
         """Leave the line; ``False`` where something has been handed out already, or the line was sent away."""
@@ -306,9 +321,10 @@ class Pool:
         elif given is not None:
             self._free(given)
 
-    def _serve(self, given: Connection | _Slot) -> None:
-        place = self._line.popleft()
-        place.given = given
+    def _serve(self, held: list[Connection] | list[_Slot]) -> None:
+        place = self._line[0]
+        place.given = held.pop()  # before he leaves the line: see ``_wait``
+        self._line.popleft()
         place.served.set()
 
     def _new_slot(self) -> _Slot | None:
@@ -323,7 +339,7 @@ class Pool:
         """Pass on the right to make a connection."""
         with self._lock:
             if self._line and not self._closed:
-                self._serve(slot)
+                self._serve([slot])
             else:
                 self._slots.discard(slot)
 

@@ -43,10 +43,7 @@ class PostgresTransaction(EngineTransaction):
     """A transaction on a connection of the pool, which gets it back at the end."""
 
     def __init__(self, pool: Pool, statements: sql.Statements, ended: Callable[[PostgresTransaction], None]) -> None:
-        """Begin; ``ended`` is told of the end.
-
-        A connection that turns out to be cut is replaced: nothing can have happened by a BEGIN.
-        """
+        """Take nothing yet (see ``begin``); ``ended`` is told of the end."""
         self._pool = pool
         self._ended = ended
         self._statements = statements
@@ -58,31 +55,38 @@ class PostgresTransaction(EngineTransaction):
         self._cursors: weakref.WeakSet[psycopg.Cursor[Any]] = weakref.WeakSet()
         self._planning_is_ours = True
         self._planning_at: dict[str, bool] = {}  # at each savepoint
-        self._connection = self._begin()
-        self._executor = PostgresExecutor(self, statements.channels)
+        self._connection: Connection
+        self._held: Final[list[Connection]] = []
+        """The connection, until it is given back."""
 
-    def _begin(self, *, fresh: bool = False) -> Connection:
-        connection = self._pool.acquire(fresh=fresh)
+    def begin(self) -> None:
+        """Begin; whoever calls rolls it back for whatever comes out, also for what a signal's handler raises.
+
+        A connection that turns out to be cut is replaced: nothing can have happened by a BEGIN.
+        """
+        if not self._has_begun(fresh=False):
+            self._has_begun(fresh=True)
+
+    def _has_begun(self, *, fresh: bool) -> bool:
+        connection = self._connection = self._pool.acquire(fresh=fresh)
+        self._held.append(connection)
         try:
             begin(connection)
         except psycopg.Error as exc:
             lost = is_lost(exc, connection)
             if lost:
                 self._pool.discard(connection)
+            self._pool.release_from(self._held)
             if fresh or not lost:
-                self._pool.release(connection)
                 raise translate(exc, Sent.HARMLESS, lost=lost) from exc
-        except BaseException:
-            self._pool.release(connection)
-            raise
-        else:
-            return connection
-        return self._begin(fresh=True)
+            return False
+        return True
 
     @property
     def executor(self) -> PostgresExecutor:
         """The operations, within this transaction."""
-        return self._executor
+        # Made anew each time: kept, it would be a circle, and what is left to nobody would stay open until the collector comes.
+        return PostgresExecutor(self, self._statements.channels)
 
     @property
     def usable(self) -> bool:
@@ -189,7 +193,10 @@ class PostgresTransaction(EngineTransaction):
             self._end()
 
     def rollback(self) -> None:
-        """Roll back, and give the connection back; never raises for what is gone."""
+        """Roll back, and give the connection back; never raises for what is gone.
+
+        Where it has ended that does nothing, and where a signal's handler kept it from ending, what is left to do.
+        """
         self._end()
 
     def cut(self) -> None:
@@ -202,10 +209,9 @@ class PostgresTransaction(EngineTransaction):
         self._ended(self)
         for cursor in list(self._cursors):
             cursor.close()  # nothing of it may run outside
-        if self._tainted:
+        if self._tainted and self._held:
             self._pool.discard(self._connection)  # which rolls back whatever is open
-        else:
-            self._pool.release(self._connection)  # likewise
+        self._pool.release_from(self._held)  # likewise
 
 
 _RUNNER: Final[type[Runner]] = PostgresTransaction  # a transaction is the runner of its own executor
