@@ -22,6 +22,22 @@ _STEP: Final = 0.05
 """Seconds between two looks of whoever waits for the thread to rest: of several who wait, only one is told."""
 
 
+def start(thread: threading.Thread) -> None:
+    """Start a thread; raise ``RuntimeError`` where there can be no more, and whatever a signal's handler raises meanwhile.
+
+    ``Thread.start`` waits for the thread with a condition of its own; where a handler raises in the middle of that, what comes
+    out may be the condition's error about its lock, with what was raised behind it.
+    """
+    handled = sys.exception()
+    try:
+        thread.start()
+    except RuntimeError as exc:
+        raised = exc.__context__
+        if raised is None or raised is handled:
+            raise
+        raise raised from None
+
+
 class Flag:
     """Set or not; each change is one step, and says whether it was a change. Being set lasts until somebody takes it."""
 
@@ -116,7 +132,7 @@ class Helper:
         try:
             # While the interpreter ends a thread may begin and never run, and ``start`` would wait for it.
             if not sys.is_finalizing():
-                threading.Thread(target=self._run, name=self._name, daemon=True).start()
+                start(threading.Thread(target=self._run, name=self._name, daemon=True))
                 started = True
         except RuntimeError:  # there can be no more threads
             return False

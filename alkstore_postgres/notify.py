@@ -38,7 +38,7 @@ import psycopg
 from alkstore.backoff import pause
 from alkstore.engine import Heard, Subscription
 from alkstore.errors import AlkstoreError, EngineUnavailableError, NotSupportedError, StoreClosedError
-from alkstore.helper import Helper, Register
+from alkstore.helper import Helper, Register, start
 from alkstore.monitor import Monitor
 from alkstore.records import Notification
 from alkstore_postgres import fork, sql
@@ -222,7 +222,7 @@ class Ear:
         try:
             self._failure = None
             self._thread = thread  # it looks whether it is the one, and ends where it isn't
-            thread.start()
+            start(thread)
             started = True
         finally:
             # A handler may raise at any step of this. Whether the thread runs by then isn't known.

@@ -30,6 +30,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, TypeVar
 
+from alkstore.helper import start
 from alkstore.monitor import Monitor
 
 T = TypeVar("T")
@@ -316,7 +317,7 @@ class _Place:
         if self._thread is None:
             thread = threading.Thread(target=self._keep, name="alkstore-line", daemon=True)
             try:
-                thread.start()
+                start(thread)
             except RuntimeError:  # no more threads, or the interpreter is ending: whoever waits tries by himself
                 return False
             self._thread = thread

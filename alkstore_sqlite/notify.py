@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from alkstore.engine import Heard, Subscription
 from alkstore.errors import EngineUnavailableError
-from alkstore.helper import Register
+from alkstore.helper import Register, start
 from alkstore.monitor import Monitor
 from alkstore.records import Notification
 from alkstore_sqlite import sql
@@ -172,7 +172,7 @@ class Hub:
             thread = threading.Thread(target=self._work, args=(bell,), name="alkstore-hub", daemon=True)
             self._hears = False
             try:
-                thread.start()
+                start(thread)
             except RuntimeError as exc:  # no more threads, or the interpreter is ending
                 _LOG.log(
                     logging.DEBUG if self._deaf else logging.WARNING,
