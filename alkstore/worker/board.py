@@ -9,6 +9,7 @@ half of what lay ready has been begun.
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
@@ -20,6 +21,9 @@ SOON: Final = 0.05
 
 AHEAD_MOST: Final = 500
 """Jobs claimed ahead, at most."""
+
+_STEP: Final = 0.5
+"""Seconds within which a wait of the main thread's heeds a signal."""
 
 _WEIGHT: Final = 0.1
 """What the latest handler's time counts in the average."""
@@ -175,8 +179,12 @@ class Board:
 
     def wait_until(self, condition: Callable[[], bool], seconds: float) -> bool:
         """Wait until it holds, looked at (with the lock held) whenever something changes; ``False`` after so long."""
+        until = time.monotonic() + seconds
         with self._changed:
-            return self._changed.wait_for(condition, seconds)
+            # In steps, for a signal that comes just before a wait begins is heeded only after it.
+            while not (held := condition()) and (left := until - time.monotonic()) > 0:
+                self._changed.wait(min(left, _STEP))
+            return held
 
     def none_held(self) -> bool:
         """Say whether everything is settled, for ``wait_until``: the lock is held already."""

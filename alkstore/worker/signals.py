@@ -16,10 +16,16 @@ STOPPING: Final = (signal.SIGINT, signal.SIGTERM)
 class Signals:
     """A block in which the signals are the worker's."""
 
-    def __init__(self, stop: Callable[[], None], kill: Callable[[], None], *, enabled: bool) -> None:
-        """Call ``stop`` at the first, and ``kill`` at the second, before this process ends; both from a signal's handler."""
+    def __init__(self, stop: Callable[[], None], kill: Callable[[], None], wake: int, *, enabled: bool) -> None:
+        """Call ``stop`` at the first, and ``kill`` at the second, before this process ends; both from a signal's handler.
+
+        ``wake`` is a descriptor that doesn't block. At each signal a byte is written to it, by the interpreter and at once: a
+        signal that another thread was given, or that came just before this one began to wait, ends no wait by itself.
+        """
         self._stop = stop
         self._kill = kill
+        self._wake = wake
+        self._woken_before = -1
         self._enabled = enabled and threading.current_thread() is threading.main_thread()
         self._before: dict[int, Any] = {}
         self._count = 0
@@ -28,8 +34,11 @@ class Signals:
         if self._enabled:
             for number in STOPPING:
                 self._before[number] = signal.signal(number, self._handle)
+            self._woken_before = signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
 
     def __exit__(self, *_: object) -> None:
+        if self._enabled:
+            signal.set_wakeup_fd(self._woken_before)
         for number, before in self._before.items():
             signal.signal(number, signal.SIG_DFL if before is None else before)
 

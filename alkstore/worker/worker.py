@@ -208,10 +208,11 @@ class Worker:
             run = _Run(self._store, self._worker_id, self._routes, places, self._window, in_processes=apart)
             self._run = run
         try:
-            with Signals(run.stop, run.kill, enabled=signals):
+            with Signals(run.stop, run.kill, run.wake, enabled=signals):
                 return run.run(self._poll, self._sweep, self._grace, until_idle=until_idle)
         finally:
             self._run = None
+            run.close()
 
     def stop(self) -> None:
         """Have it stop, from any thread or a handler: ``run`` returns when that is done. Does nothing where it doesn't run."""
@@ -267,6 +268,16 @@ class _Run:
         """Have it stop; also from a signal's handler."""
         self._asked = True
         self._notice()
+
+    @property
+    def wake(self) -> int:
+        """What may be written to in order to have ``run`` look around; it doesn't block."""
+        return self._outbox.fileno()
+
+    def close(self) -> None:
+        """Close what nobody writes to any more."""
+        self._outbox.close()
+        self._inbox.close()
 
     def kill(self) -> None:
         """End the processes that run handlers, from a signal's handler: this one is about to end."""
@@ -352,8 +363,6 @@ class _Run:
             fetcher.end(0.1)
         if self._apart is not self._store:
             self._apart.close()
-        self._outbox.close()
-        self._inbox.close()
         _LOG.info("worker %s has stopped", self._worker_id)
 
     # --- one job -------------------------------------------------------------------------------------------------

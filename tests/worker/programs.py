@@ -17,10 +17,10 @@ from tests.worker.conftest import options_of
 ROOT: Final = Path(__file__).resolve().parents[2]
 
 PROGRAM: Final = """
-import json, sys, time
+import json, signal, sys, threading, time
 import alkstore
 
-url, options, worker_options, seconds, busy = json.loads(sys.argv[1])
+url, options, worker_options, seconds, busy, signals = json.loads(sys.argv[1])
 
 
 def say(*words):
@@ -34,6 +34,10 @@ with alkstore.open(url, **options) as store:
     @worker.handler("q")
     def handle(job):
         say("begin", job.payload, job.attempt)
+        for turn in range(signals):
+            while turn and not job.stopping:
+                time.sleep(0.01)
+            signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             if not busy:
@@ -64,8 +68,9 @@ with alkstore.open(url, **options) as store:
 class WorkerProgram:
     """A process that works, and what it has said so far."""
 
-    def __init__(self, place: Place, *, seconds: float, busy: bool = False, **worker_options: Any) -> None:
-        self._start(PROGRAM, [place.url, options_of(place), worker_options, seconds, busy])
+    def __init__(self, place: Place, *, seconds: float, busy: bool = False, signals: int = 0, **worker_options: Any) -> None:
+        """``signals``: so often its first handler's thread is given a SIGTERM, and from the second on as soon as it stops."""
+        self._start(PROGRAM, [place.url, options_of(place), worker_options, seconds, busy, signals])
 
     def _start(self, program: str, given: object, **options: Any) -> None:
         self.process = subprocess.Popen(

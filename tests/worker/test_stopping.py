@@ -30,6 +30,17 @@ def test_an_idle_worker_exits_well_and_at_once(place: Place, store: Store, numbe
         assert [["1", "0", "0", "0"]] == program.said("stopped")
 
 
+def test_a_signal_that_another_thread_is_given_stops_it_and_the_second_ends_it(place: Place, store: Store) -> None:
+    """As with one that comes just before the main thread begins to wait: it isn't woken by the signal itself."""
+    store.queue("q").enqueue("first")
+    with WorkerProgram(place, seconds=0.2, signals=1) as program:
+        assert 0 == program.ended(20), program.errors
+        assert [["1", "0", "0", "0"]] == program.said("stopped")
+    store.queue("q").enqueue("second")
+    with WorkerProgram(place, seconds=60, signals=2, grace=60) as program:
+        assert 128 + signal.SIGTERM == program.ended(20), program.errors
+
+
 @pytest.mark.parametrize("milliseconds", [0, 5, 20, 100, 300])
 def test_a_stop_in_the_middle_loses_nothing_and_repeats_nothing(place: Place, store: Store, milliseconds: int) -> None:
     """Ten jobs are claimed, one at a time is worked on: those not begun have their attempt back."""
