@@ -190,6 +190,6 @@ class Board:
         """Say whether everything is settled, for ``wait_until``: the lock is held already."""
         return not self._held
 
-    def none_under_way(self) -> bool:
-        """Say whether everything is settled, and nothing is being claimed, for ``wait_until`` likewise."""
-        return not self._held and not self._reserved
+    def none_reserved(self) -> bool:
+        """Say whether nothing is being claimed, for ``wait_until`` likewise."""
+        return not self._reserved

@@ -58,7 +58,7 @@ class Timed(Protocol):
 _LAST_WORDS: Final = 10.0
 """Seconds that settling may take after the grace period."""
 _CLAIM_ENDS: Final = 2.0
-"""Seconds that are waited for a claim that is under way when the worker stops and has nothing else to wait for."""
+"""Seconds that are waited for a claim that is still under way after the grace period: what it brings is to be given back."""
 _UNHANDLED_FIRST: Final = 1.0
 _UNHANDLED_LONGEST: Final = 300.0
 _UNHANDLED_KNOWN: Final = 10_000
@@ -342,20 +342,22 @@ class _Run:
         self._stopping.set()
         for hand in self._hands:
             hand.stopping()
-        deadline = time.monotonic() + grace
         for job in board.close():
             self._release(job)
         for fetcher in fetchers:
             fetcher.rouse()
         board.wait_until(board.none_held, grace)
-        board.wait_until(board.none_under_way, min(_CLAIM_ENDS, max(deadline - time.monotonic(), 0.0)))
+        board.wait_until(board.none_reserved, _CLAIM_ENDS)
         why = "the worker was stopped before the handler had finished"
         ending = [runner for runner, hand in zip(runners, self._hands, strict=True) if hand.interrupt(why)]
         deadline = time.monotonic() + _LAST_WORDS
         for runner in ending:
             await_end(runner, max(deadline - time.monotonic(), 0.0))
         for job in board.held():
-            self._cut(job, why)
+            if job.begin():  # of a claim that has come back just now: no handler will begin it
+                self._release(job)
+            else:
+                self._cut(job, why)
         self._completer.end(_LAST_WORDS)
         self._heartbeats.end()
         sweeper.end()

@@ -68,7 +68,9 @@ with alkstore.open(url, **options) as store:
 class WorkerProgram:
     """A process that works, and what it has said so far."""
 
-    def __init__(self, place: Place, *, seconds: float, busy: bool = False, signals: int = 0, **worker_options: Any) -> None:
+    def __init__(
+        self, place: Place, *, seconds: float, busy: bool = False, signals: int = 0, **worker_options: Any
+    ) -> None:
         """``signals``: so often its first handler's thread is given a SIGTERM, and from the second on as soon as it stops."""
         self._start(PROGRAM, [place.url, options_of(place), worker_options, seconds, busy, signals])
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import signal
+import threading
 import time
 
 import pytest
 
-from alkstore import State
+from alkstore import RunningJob, State, Worker
 from alkstore.store import Store
+from alkstore.worker.fetching import Fetcher
 from contract_tests.scale import rounds, scale
 from tests.integrations.places import Place
 from tests.support.waiting import wait_until
 from tests.worker.programs import WorkerProgram
+from tests.worker.running import Running
 
 WAIT = 60
 
@@ -59,6 +62,26 @@ def test_a_stop_in_the_middle_loses_nothing_and_repeats_nothing(place: Place, st
         assert sorted(set(range(10)) - set(begun)) == sorted(job.payload for job in left)
         assert {(State.PENDING, 0)} >= {(job.state, job.attempts) for job in left}
         queue.purge(State.PENDING)
+
+
+def test_what_a_claim_brings_after_the_stop_is_given_back(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With no grace period, too: a claim under way isn't a handler that takes its time."""
+    store.queue("q").enqueue_many(range(3))
+    claimed, claim = threading.Event(), Fetcher._claim
+
+    def slow(fetcher: Fetcher, room: int) -> list[RunningJob]:
+        jobs = claim(fetcher, room)
+        if jobs:
+            claimed.set()
+            assert fetcher._stopping.wait(WAIT)
+            time.sleep(0.5)  # as long as its database takes to answer
+        return jobs
+
+    monkeypatch.setattr(Fetcher, "_claim", slow)
+    with Running(Worker(store, {"q": print}, grace=0)) as worker:
+        assert claimed.wait(WAIT)
+        worker.stop()
+    assert [(State.PENDING, 0)] * 3 == [(job.state, job.attempts) for job in store.queue("q").jobs()]
 
 
 def test_what_runs_has_the_grace_period_and_its_claim_extended(place: Place, store: Store) -> None:
