@@ -1,6 +1,6 @@
 """How long after a commit another process has the job, and what waiting costs, beside the rawest way of telling.
 
-    python benchmarks/wake.py [--url postgresql://user@host/database] [--rounds 300] [--idle 20]
+    python benchmarks/wake.py [--url postgresql://user@host/database] [--rounds 300] [--idle 20] [--turns 9]
 
 SQLite is always measured, PostgreSQL where a URL is given. A second process enqueues, and notes the time when ``enqueue``
 has returned, which is after the commit; this one has been waiting in ``queue.consume``, which never polls, and notes the
@@ -8,6 +8,10 @@ time when it has the handle, claimed. Beside it, in the same run and between the
 socket (SQLite), and NOTIFY to a session that does nothing but wait for it (PostgreSQL), from the moment before it is sent:
 that is what telling takes at least. They carry no job, and claim nothing. All clocks are the machine's monotonic one. Then
 nothing happens for a while, and the processor time of this process is counted.
+
+And what listeners cost those who commit: eight threads enqueue, each job in a commit of its own, in turns with and without
+eight stores in another process that are waiting, for jobs of another queue. They hear of every commit that is rung, and do
+nothing about it.
 """
 
 from __future__ import annotations
@@ -22,7 +26,8 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -31,6 +36,8 @@ import alkstore
 
 NEVER = 3_600
 PAUSE = 0.005
+COMMITTERS = LISTENERS = 8
+TURN = 1.5
 
 
 def enqueue(url: str, options: dict[str, Any], pipe: Connection) -> None:
@@ -62,6 +69,20 @@ def notify(url: str, channel: str, pipe: Connection) -> None:
             begun = time.monotonic_ns()
             connection.execute(statement)
             pipe.send(begun)
+
+
+def listen(url: str, options: dict[str, Any], pipe: Connection) -> None:
+    """Have so many stores wait for something else, until told to end."""
+    with ExitStack() as ends, ThreadPoolExecutor(LISTENERS) as threads:
+        for _ in range(LISTENERS):
+            store = ends.enter_context(alkstore.open(url, **options))
+            consumer = store.queue("something else").consume("w", poll_interval=NEVER)
+            threads.submit(next, consumer, None)
+            ends.callback(consumer.close)
+        time.sleep(1)  # until they all listen: nobody outside can see it
+        pipe.send(True)
+        pipe.recv()
+        ends.close()
 
 
 @contextmanager
@@ -139,7 +160,39 @@ def idle(store: alkstore.Store, seconds: float) -> None:
     print(f"{'':12} waiting for {seconds:g} s took {100 * spent / seconds:.2f} % of a core")
 
 
-def on_sqlite(rounds: int, seconds: float) -> None:
+def committed(store: alkstore.Store) -> float:
+    """Return how many jobs a second are enqueued one by one, by all threads together."""
+    queue, over = store.queue("committed"), time.monotonic() + TURN
+
+    def commit(_: int) -> int:
+        count = 0
+        while time.monotonic() < over:
+            queue.enqueue("work")
+            count += 1
+        return count
+
+    with ThreadPoolExecutor(COMMITTERS) as threads:
+        return sum(threads.map(commit, range(COMMITTERS))) / TURN
+
+
+def committers(url: str, options: dict[str, Any], turns: int) -> None:
+    """Print what listeners cost those who commit."""
+    without, beside = list[float](), list[float]()
+    with alkstore.open(url, **options) as store:
+        committed(store)
+        for _ in range(turns):
+            without.append(committed(store))
+            with other(listen, url, options) as pipe:
+                pipe.recv()
+                beside.append(committed(store))
+    ratios = sorted(b / w for b, w in zip(beside, without, strict=True))
+    print(
+        f"{'':12} {COMMITTERS} threads commit {statistics.median(without):.0f} jobs a second, and beside {LISTENERS} listening"
+        f" stores {statistics.median(beside):.0f}: ratio {statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
+    )
+
+
+def on_sqlite(rounds: int, seconds: float, turns: int) -> None:
     """Measure SQLite."""
     with tempfile.TemporaryDirectory() as folder:
         url = f"sqlite:///{folder}/bench.db"
@@ -154,9 +207,10 @@ def on_sqlite(rounds: int, seconds: float) -> None:
                 show(f"SQLite {durability}"[:12], picked_up(store, url, options, rounds), raw)
                 if durability == "full":
                     idle(store, seconds)
+                    committers(url, options, turns)
 
 
-def on_postgres(url: str, rounds: int, seconds: float) -> None:
+def on_postgres(url: str, rounds: int, seconds: float, turns: int) -> None:
     """Measure PostgreSQL."""
     import psycopg
     from psycopg import sql
@@ -171,6 +225,7 @@ def on_postgres(url: str, rounds: int, seconds: float) -> None:
             with alkstore.open(url, **options) as store:
                 show("PostgreSQL", picked_up(store, url, options, rounds), raw)
                 idle(store, seconds)
+            committers(url, {**options, "pool_size": COMMITTERS + 2}, turns)
         finally:
             connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(schema)))
 
@@ -181,10 +236,11 @@ def main() -> int:
     parser.add_argument("--url", help="a PostgreSQL database to measure as well")
     parser.add_argument("--rounds", type=int, default=300)
     parser.add_argument("--idle", type=float, default=20.0, help="seconds to wait for nothing")
+    parser.add_argument("--turns", type=int, default=9, help="turns of those who commit, with and without listeners")
     given = parser.parse_args()
-    on_sqlite(given.rounds, given.idle)
+    on_sqlite(given.rounds, given.idle, given.turns)
     if given.url:
-        on_postgres(given.url, given.rounds, given.idle)
+        on_postgres(given.url, given.rounds, given.idle, given.turns)
     return 0
 
 
