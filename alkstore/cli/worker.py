@@ -69,7 +69,7 @@ def worker(
 
 def _load(reference: str) -> object:
     module, _, name = reference.partition(":")
-    if not module or not name:
+    if not module or not name or module.startswith("."):
         raise click.UsageError(f"{reference!r} is not MODULE:NAME, as in shop.jobs:handlers")
     sys.path.insert(0, os.getcwd())  # noqa: PTH109 - the path's entries are texts
     try:
