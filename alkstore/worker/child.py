@@ -35,7 +35,7 @@ from alkstore.telling import Telling
 from alkstore.texts import class_name, error_text
 from alkstore.worker import handing, messages
 from alkstore.worker.control import Fail, Retry, Unhandled
-from alkstore.worker.hands import Handler, end_fork
+from alkstore.worker.hands import Handler, end_fork, leave_nothing_open
 from alkstore.worker.job import RunningJob
 from alkstore.worker.relaying import Relay, relaying
 from alkstore.worker.signals import STOPPING, in_force
@@ -100,6 +100,11 @@ class _Home:
     def now(self) -> Session:
         """Return the store's own session."""
         return self.store.auto_session
+
+    def leave_nothing_open(self) -> None:
+        """Roll back what a handler has left open, and raise ``TransactionError``."""
+        if self._store is not None:
+            leave_nothing_open(self._store)
 
     def close(self) -> None:
         """Close the store, if it was opened."""
@@ -255,6 +260,10 @@ class _Child:
             error = exc
         if os.getpid() != self._pid:
             end_fork(error)
+        try:
+            home.leave_nothing_open()
+        except BaseException as exc:  # noqa: BLE001 - whatever the rollback raises, the process lives
+            error = error or exc
         with self._lock:
             self._job = None
         _flush()

@@ -10,7 +10,10 @@ import os
 from collections.abc import Callable
 from typing import NamedTuple, NoReturn, Protocol, TypeAlias
 
+from alkstore.errors import TransactionError
+from alkstore.store import Store
 from alkstore.texts import error_text
+from alkstore.transaction import Transaction
 from alkstore.worker.job import RunningJob
 
 Handler: TypeAlias = Callable[[RunningJob], object]
@@ -83,6 +86,17 @@ def end_fork(error: BaseException | None) -> NoReturn:
     """
     code = error.code if isinstance(error, SystemExit) else 1
     os._exit(0 if code is None else code & 0xFF if isinstance(code, int) else 1)
+
+
+def leave_nothing_open(store: Store) -> None:
+    """Roll back a transaction that a handler has left open in this thread, whoever still has it, and raise ``TransactionError``.
+
+    It would hold up the job's own ack, and on SQLite whatever is written.
+    """
+    left = store.open_transaction()
+    if isinstance(left, Transaction):
+        left.abandon()
+        raise TransactionError("the handler has left a transaction open, which was rolled back")
 
 
 class OwnHand:

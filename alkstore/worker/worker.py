@@ -33,7 +33,7 @@ from alkstore.worker.completing import Completer, Completion, Verdict
 from alkstore.worker.control import Fail, Retry, Unhandled
 from alkstore.worker.fetching import Fetcher
 from alkstore.worker.guard import check_guarded
-from alkstore.worker.hands import Encoded, Hand, Handler, NoHandError, OwnHand, text_of
+from alkstore.worker.hands import Encoded, Hand, Handler, NoHandError, OwnHand, leave_nothing_open, text_of
 from alkstore.worker.heartbeats import Heartbeats
 from alkstore.worker.job import RunningJob
 from alkstore.worker.saying import say
@@ -439,6 +439,10 @@ class _Run:
             returned = hand.run(job, handler) if self._hooks is None else self._hooks.run(job, handler, hand)
         except BaseException as exc:  # noqa: BLE001 - whatever it is, sys.exit() included: the attempt failed, and the worker lives
             error = exc
+        try:
+            leave_nothing_open(self._store)
+        except BaseException as exc:  # noqa: BLE001 - whatever the rollback raises, the worker lives
+            error = error or exc
         if job.handle.claim.is_settled:
             if error is not None:
                 self._say(logging.WARNING, "%s was settled, and then its handler failed", job, error=error)

@@ -86,7 +86,7 @@ def test_the_server_is_down_for_a_while(tmp_path: Any) -> None:
             for worker in workers:
                 worker.__enter__()
             try:
-                assert work.first.wait(WAIT)
+                wait_until(lambda: sum(work.begun.values()) == 12, WAIT, "all three to work")
                 server.stop("immediate")
                 work.go_on.set()
                 time.sleep(20 * scale())

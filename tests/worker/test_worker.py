@@ -547,6 +547,33 @@ def test_handlers_that_use_up_the_pool_neither_deadlock_nor_starve_their_claims(
     assert 8 == store.queue("done").stats().ready
 
 
+@pytest.mark.parametrize("raises", [False, True])
+@pytest.mark.parametrize("own", [False, True])
+def test_a_transaction_that_a_handler_leaves_open_is_rolled_back_and_a_failed_attempt(
+    store: Store, own: bool, raises: bool
+) -> None:
+    """Else it would hold up its own ack, and the others' with it, as long as anybody has it."""
+    queue, kept = store.queue("q"), list[Any]()
+    queue.enqueue_many(["leaves", "good"])
+
+    def handle(job: RunningJob) -> None:
+        if job.payload == "leaves":
+            kept.append(job.transaction() if own else store.transaction())
+            kept[0].__enter__().queue("effects").enqueue(1)
+            if raises:
+                raise ValueError("and more")
+
+    summary = drain(store, handle, concurrency=1)
+    assert (1, 1) == (summary.succeeded, summary.retried)
+    error = (
+        "ValueError: and more"
+        if raises
+        else "TransactionError: the handler has left a transaction open, which was rolled back"
+    )
+    assert [("leaves", error)] == [(job.payload, job.last_error) for job in queue.jobs()]
+    assert [] == store.queue("effects").jobs()
+
+
 def test_a_consumer_that_a_handler_closes_has_given_back_by_then(store: Store) -> None:
     """As anywhere: the worker's own frames around it hold nothing that would be waited for."""
     store.queue("q").enqueue(1)
