@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -41,6 +42,7 @@ class App(click.Group):
         **extra: Any,
     ) -> Any:
         """Run a command, and exit with its code."""
+        _lead_nowhere_what_is_closed()
         for stream in (sys.stdout, sys.stderr):
             _take_any_character(stream)
         try:
@@ -73,6 +75,13 @@ class App(click.Group):
 
 class _ReaderGoneError(Exception):
     """Nobody reads the output any more."""
+
+
+def _lead_nowhere_what_is_closed() -> None:
+    """Have all three streams, where the process was started without one (``>&-``, or by a daemon)."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 - as long as the process lives
 
 
 def _take_any_character(stream: Any) -> None:

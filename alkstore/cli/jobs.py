@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Final
@@ -53,7 +54,7 @@ def jobs(ctx: click.Context) -> None:
 @jobs.command("list")
 @click.option("--queue", "names", multiple=True, metavar="NAME", help="Only of this queue; may be given again.")
 @click.option("--state", type=_STATES, help="Only jobs in this state.")
-@click.option("--limit", type=click.IntRange(min=1), default=LIMIT, show_default=True, help="How many.")
+@click.option("--limit", type=click.IntRange(1, sys.maxsize), default=LIMIT, show_default=True, help="How many.")
 @click.option("--after", type=int, metavar="ID", help="Only jobs with a greater id: the last one of the page before.")
 @click.option("--all", "everything", is_flag=True, help="Every one; --limit doesn't count.")
 @common

@@ -15,12 +15,14 @@ import click
 
 from alkstore.cli.output import Output
 from alkstore.cli.place import Place
+from alkstore.clock import LONGEST
 from alkstore.shell import Exit
 
 Result = Exit | None
 """What a command exits with; ``None`` is done."""
 
 _SECONDS: Final = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_LONGEST: Final = LONGEST.total_seconds()
 _BYTES: Final = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
@@ -49,7 +51,10 @@ def duration(text: str) -> float:
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([smhd]?)", text, re.ASCII)
     if found is None:
         raise click.BadParameter(f"{text!r} is not a number of seconds, nor one with a unit, as in 30s, 5m, 2h or 7d")
-    return float(found[1]) * _SECONDS[found[2]]
+    seconds = float(found[1]) * _SECONDS[found[2]]
+    if seconds > _LONGEST:
+        raise click.BadParameter(f"{text!r} is more than 100 years")
+    return seconds
 
 
 def size(text: str) -> int:

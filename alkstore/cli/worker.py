@@ -69,7 +69,7 @@ def worker(
 
 def _load(reference: str) -> object:
     module, _, name = reference.partition(":")
-    if not module or not name:
+    if not module or not name or module.startswith("."):
         raise click.UsageError(f"{reference!r} is not MODULE:NAME, as in shop.jobs:handlers")
     sys.path.insert(0, os.getcwd())  # noqa: PTH109 - the path's entries are texts
     try:
@@ -102,10 +102,10 @@ def _routes(found: object, store: Store, reference: str) -> Mapping[str, Handler
 
 
 class _Lines(logging.Formatter):
-    """Lines in which a terminal obeys nothing of the data; a traceback's keep their breaks."""
+    """Lines in which a terminal obeys nothing of the data; what follows a break in it can't pass for a line of the log."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return "\n".join(printable(line) for line in super().format(record).split("\n"))
+        return "\n  ".join(printable(line) for line in super().format(record).split("\n"))
 
 
 def _log_to_stderr(*, verbose: bool) -> None:

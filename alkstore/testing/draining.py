@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from queue import SimpleQueue
 from typing import Final, cast
 
+from alkstore.clock import Duration
 from alkstore.errors import ValidationError
 from alkstore.results import encode_result
 from alkstore.store import Store
@@ -76,7 +77,7 @@ class _Elsewhere:
         self._calls.put(call)
         return call.outcome()
 
-    def timeout_of(self, job: RunningJob) -> float | None:
+    def timeout_of(self, job: RunningJob) -> Duration | None:
         """Return what the handler says."""
         return self._handler.timeout_of(job) if isinstance(self._handler, Timed) else None
 

@@ -35,10 +35,10 @@ from alkstore.telling import Telling
 from alkstore.texts import class_name, error_text
 from alkstore.worker import handing, messages
 from alkstore.worker.control import Fail, Retry, Unhandled
-from alkstore.worker.hands import Handler
+from alkstore.worker.hands import Handler, end_fork, leave_nothing_open
 from alkstore.worker.job import RunningJob
 from alkstore.worker.relaying import Relay, relaying
-from alkstore.worker.signals import STOPPING
+from alkstore.worker.signals import STOPPING, in_force
 
 if TYPE_CHECKING:
     from alkstore.transaction import Transaction
@@ -100,6 +100,11 @@ class _Home:
     def now(self) -> Session:
         """Return the store's own session."""
         return self.store.auto_session
+
+    def leave_nothing_open(self) -> None:
+        """Roll back what a handler has left open, and raise ``TransactionError``."""
+        if self._store is not None:
+            leave_nothing_open(self._store)
 
     def close(self) -> None:
         """Close the store, if it was opened."""
@@ -254,7 +259,11 @@ class _Child:
         except BaseException as exc:  # noqa: BLE001 - whatever it is, sys.exit() included: the attempt failed, and the process lives
             error = exc
         if os.getpid() != self._pid:
-            os._exit(1)  # a fork's child that the handler has let come back: the job is its parent's
+            end_fork(error)
+        try:
+            home.leave_nothing_open()
+        except BaseException as exc:  # noqa: BLE001 - whatever the rollback raises, the process lives
+            error = error or exc
         with self._lock:
             self._job = None
         _flush()
@@ -308,7 +317,13 @@ def _heed_no_signals() -> None:
     # were blocked from the beginning.
     for number in STOPPING:
         signal.signal(number, _do_nothing)
+    in_force.append(_heed_signals)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
+
+
+def _heed_signals() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _die_with_the_worker(life: int) -> None:

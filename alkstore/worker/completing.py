@@ -44,6 +44,8 @@ class Verdict(Enum):
     RETRY = "retried"
     FAIL = "failed"
     RELEASE = "released"
+    NONE = "settled"
+    """Nothing: its claim is gone already, and that is to be told."""
 
 
 class Completion(NamedTuple):
@@ -65,7 +67,16 @@ Settled = Callable[[Completion, bool], None]
 class Completer:
     """One thread that settles."""
 
-    def __init__(self, store: Store, apart: Store, board: Board, window: float, settled: Settled, spawn: Spawn) -> None:
+    def __init__(
+        self,
+        store: Store,
+        apart: Store,
+        board: Board,
+        window: float,
+        settled: Settled,
+        spawn: Spawn,
+        name: str = "completer",
+    ) -> None:
         """Settle on ``apart``'s connections, and wake those who wait in ``store``, too."""
         self._store = store
         self._apart = apart
@@ -76,7 +87,7 @@ class Completer:
         self._pending: list[Completion] = []
         self._ending = False
         self._give_up = threading.Event()
-        self._thread = spawn("completer", self._work)
+        self._thread = spawn(name, self._work)
 
     def start(self) -> None:
         """Begin."""
@@ -174,6 +185,8 @@ class Completer:
                 done = set(executor.release(queue, released, now))
                 self._ring(queue, done, {each.job.id: each.delay or 0 for each in group})
                 return done
+            case Verdict.NONE:
+                return set()
 
     def _ring(self, queue: str, done: set[int], delays: dict[int, Micros]) -> None:
         if done:

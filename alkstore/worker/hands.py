@@ -6,10 +6,14 @@ stays in the worker's process, whoever runs the handler.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, NoReturn, Protocol, TypeAlias
 
+from alkstore.errors import TransactionError
+from alkstore.store import Store
 from alkstore.texts import error_text
+from alkstore.transaction import Transaction
 from alkstore.worker.job import RunningJob
 
 Handler: TypeAlias = Callable[[RunningJob], object]
@@ -75,6 +79,26 @@ def text_of(error: BaseException) -> str | None:
     return error.text if isinstance(error, ReportedError) else error_text(error)
 
 
+def end_fork(error: BaseException | None) -> NoReturn:
+    """End a fork's child that a handler has let come back: it isn't the worker, and the job is its parent's.
+
+    With the code of a ``sys.exit``, for whoever waits for it; else, as it should have ended by itself, with 1.
+    """
+    code = error.code if isinstance(error, SystemExit) else 1
+    os._exit(0 if code is None else code & 0xFF if isinstance(code, int) else 1)
+
+
+def leave_nothing_open(store: Store) -> None:
+    """Roll back a transaction that a handler has left open in this thread, whoever still has it, and raise ``TransactionError``.
+
+    It would hold up the job's own ack, and on SQLite whatever is written.
+    """
+    left = store.open_transaction()
+    if isinstance(left, Transaction):
+        left.abandon()
+        raise TransactionError("the handler has left a transaction open, which was rolled back")
+
+
 class OwnHand:
     """The runner thread itself: nothing in Python can end what it runs."""
 
@@ -84,7 +108,16 @@ class OwnHand:
 
     def run(self, job: RunningJob, handler: Handler) -> object:
         """Call it."""
-        return handler(job)
+        process = os.getpid()
+        try:
+            returned = handler(job)
+        except BaseException as exc:
+            if os.getpid() != process:
+                end_fork(exc)
+            raise
+        if os.getpid() != process:
+            end_fork(None)
+        return returned
 
     def interrupt(self, why: str, only: RunningJob | None = None) -> bool:  # noqa: ARG002 - see Hand
         """Say that it can't be done."""

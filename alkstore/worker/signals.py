@@ -12,6 +12,12 @@ from typing import Any, Final
 STOPPING: Final = (signal.SIGINT, signal.SIGTERM)
 """The signals that stop a worker."""
 
+in_force: Final[list[Callable[[], None]]] = []
+"""What puts the signals back for which this process has handlers of a worker's. A fork's child does: it is no worker, and
+whoever has forked it, multiprocessing for one, may have nothing but a SIGTERM to end it by."""
+
+_forking: Final = threading.local()
+
 
 class Signals:
     """A block in which the signals are the worker's."""
@@ -32,13 +38,19 @@ class Signals:
 
     def __enter__(self) -> None:
         if self._enabled:
+            in_force.append(self.put_back)
             for number in STOPPING:
                 self._before[number] = signal.signal(number, self._handle)
             self._woken_before = signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
 
     def __exit__(self, *_: object) -> None:
         if self._enabled:
-            signal.set_wakeup_fd(self._woken_before)
+            self.put_back()
+            in_force.remove(self.put_back)
+
+    def put_back(self) -> None:
+        """Have the signals be whose they were before."""
+        signal.set_wakeup_fd(self._woken_before)
         for number, before in self._before.items():
             signal.signal(number, signal.SIG_DFL if before is None else before)
 
@@ -48,3 +60,28 @@ class Signals:
             self._kill()
             os._exit(128 + number)
         self._stop()
+
+
+# --- forks -----------------------------------------------------------------------------------------------------------
+
+
+def _before_fork() -> None:
+    # Held back meanwhile: one that came before they are put back would do nothing, or be forgotten.
+    if in_force:
+        _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+
+
+def _after_fork_here() -> None:
+    mask: set[int] | None = getattr(_forking, "mask", None)
+    if mask is not None:
+        _forking.mask = None
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def _after_fork_there() -> None:
+    while in_force:
+        in_force.pop()()
+    _after_fork_here()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_here, after_in_child=_after_fork_there)

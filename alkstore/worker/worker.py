@@ -27,13 +27,13 @@ from alkstore.names import check_name
 from alkstore.options import check_int
 from alkstore.results import encode_result
 from alkstore.store import Store
-from alkstore.texts import EXHAUSTED, FAILED
+from alkstore.texts import EXHAUSTED, FAILED, error_text
 from alkstore.worker.board import Board
 from alkstore.worker.completing import Completer, Completion, Verdict
 from alkstore.worker.control import Fail, Retry, Unhandled
 from alkstore.worker.fetching import Fetcher
 from alkstore.worker.guard import check_guarded
-from alkstore.worker.hands import Encoded, Hand, Handler, NoHandError, OwnHand, text_of
+from alkstore.worker.hands import Encoded, Hand, Handler, NoHandError, OwnHand, leave_nothing_open, text_of
 from alkstore.worker.heartbeats import Heartbeats
 from alkstore.worker.job import RunningJob
 from alkstore.worker.saying import say
@@ -50,8 +50,11 @@ H = TypeVar("H", bound=Handler)
 class Timed(Protocol):
     """A handler that has a timeout for each job: one that does the work of several."""
 
-    def timeout_of(self, job: RunningJob) -> float | None:
-        """Return how many seconds it may run for this job; ``None``: as long as for the queue. Raises nothing."""
+    def timeout_of(self, job: RunningJob) -> Duration | None:
+        """Return how many seconds it may run for this job; ``None``: as long as for the queue.
+
+        What it raises, and a timeout that is none, is a failed attempt, as if the handler had raised it.
+        """
         ...
 
 
@@ -59,6 +62,8 @@ _LAST_WORDS: Final = 10.0
 """Seconds that settling may take after the grace period."""
 _CLAIM_ENDS: Final = 2.0
 """Seconds that are waited for a claim that is still under way after the grace period: what it brings is to be given back."""
+_CUT_WINDOW: Final = 0.003
+"""Seconds for which what is taken from several handlers is gathered; never none, as the heartbeats' thread does the taking."""
 _UNHANDLED_FIRST: Final = 1.0
 _UNHANDLED_LONGEST: Final = 300.0
 _UNHANDLED_KNOWN: Final = 10_000
@@ -86,7 +91,7 @@ class _Route:
     def limit(self, job: RunningJob) -> float | None:
         """Return how long the handler may run for this job, in seconds; ``None`` for ever."""
         own = None if self.timed is None else self.timed.timeout_of(job)
-        return self.timeout if own is None else own
+        return self.timeout if own is None else duration(own, "timeout", positive=True) / SECOND
 
 
 class Worker:
@@ -191,16 +196,19 @@ class Worker:
         """Work until told to stop, and say what was done.
 
         ``until_idle``: or until there is nothing left to claim and nothing runs; what is due later isn't waited for.
-        ``signals``: stop at SIGTERM and SIGINT, where this is the main thread; their handlers are put back in the end.
+        ``signals``: stop at SIGTERM and SIGINT, where this is the main thread; their handlers are put back in the end, and
+        in what a handler forks at once.
 
         Database errors are waited out, but for that of connecting in the beginning. Raises ``ValidationError`` where there
         is no handler, or where it runs them in processes and one can't be imported by those, ``StoreClosedError`` where
-        the store is closed, meanwhile too, and ``RuntimeError`` where it runs already, or one of its threads or the first
-        of its processes can't be started.
+        the store is closed, meanwhile too, ``TransactionError`` while this thread has a transaction of it open, and
+        ``RuntimeError`` where it runs already, or one of its threads or the first of its processes can't be started.
         """
         if not self._routes:
             raise ValidationError("handlers must name one queue at least")
         check_guarded()
+        self._store.check_open()
+        self._store.auto_session.executor()  # within a transaction (T-5), which could hold up whatever the worker does
         with self._starting:
             if self._run is not None:
                 raise RuntimeError("this worker runs already")
@@ -247,12 +255,15 @@ class _Run:
         self._board = Board(places, routes)
         self._manned = False
         self._hands = self._in_processes(places) if in_processes else [OwnHand() for _ in range(places)]
-        self._apart = store.apart()
+        # Heartbeats share their connection with nobody: whatever holds up an ack, or a handler's last, lets no claim lapse.
+        self._apart, self._beating = store.apart(), store.apart()
         # Written to by whoever has news, a signal's handler included: nothing that could be locked by what it interrupted.
         self._inbox, self._outbox = socket.socketpair()
         self._outbox.setblocking(False)
         self._completer = Completer(store, self._apart, self._board, window, self._settled, self._spawn)
-        self._heartbeats = Heartbeats(store, self._apart, self._board, self._lost, self._spawn)
+        # What is taken from a handler that still runs may be locked by that, for as long as it likes.
+        self._cutter = Completer(store, self._apart, self._board, _CUT_WINDOW, self._settled, self._spawn, "cutter")
+        self._heartbeats = Heartbeats(store, self._beating, self._board, self._lost, self._spawn)
 
     def _in_processes(self, places: int) -> Sequence[Hand]:
         # Here, so that whoever needs no processes doesn't import what starts them.
@@ -315,7 +326,7 @@ class _Run:
             "worker %s begins: %d at a time, queues %s", self._worker_id, len(self._hands), ", ".join(self._routes)
         )
         try:
-            for part in (self._completer, self._heartbeats, sweeper, *runners):
+            for part in (self._completer, self._cutter, self._heartbeats, sweeper, *runners):
                 part.start()
             self._await(lambda: self._manned)
             for fetcher in fetchers:
@@ -358,13 +369,16 @@ class _Run:
                 self._release(job)
             else:
                 self._cut(job, why)
-        self._completer.end(_LAST_WORDS)
+        deadline = time.monotonic() + _LAST_WORDS
+        for completer in (self._completer, self._cutter):
+            completer.end(max(deadline - time.monotonic(), 0.0))
         self._heartbeats.end()
         sweeper.end()
         for fetcher in fetchers:
             fetcher.end(0.1)
-        if self._apart is not self._store:
-            self._apart.close()
+        for store in (self._apart, self._beating):
+            if store is not self._store:
+                store.close()
         _LOG.info("worker %s has stopped", self._worker_id)
 
     # --- one job -------------------------------------------------------------------------------------------------
@@ -394,10 +408,7 @@ class _Run:
     def _do(self, job: RunningJob, hand: Hand) -> None:
         route = self._routes[job.queue]
         begun = time.monotonic()
-        limit = route.limit(job)
-        if limit is not None:
-            self._watch(job, limit, hand)
-        completion = self._handle(job, route.handler, hand)
+        completion = self._handle(job, route, hand)
         self._heartbeats.forget(job)
         self._board.ran(time.monotonic() - begun)
         if job.conclude():
@@ -416,26 +427,40 @@ class _Run:
 
         self._heartbeats.watch(job, seconds, expired)
 
-    def _handle(self, job: RunningJob, handler: Handler, hand: Hand) -> Completion | None:
+    def _handle(self, job: RunningJob, route: _Route, hand: Hand) -> Completion | None:
         """Run the handler, and return what is to become of the job; ``None`` where the handler has seen to that."""
         error: BaseException | None = None
         returned: object = None
+        handler = route.handler
         try:
+            limit = route.limit(job)
+            if limit is not None:
+                self._watch(job, limit, hand)
             returned = hand.run(job, handler) if self._hooks is None else self._hooks.run(job, handler, hand)
         except BaseException as exc:  # noqa: BLE001 - whatever it is, sys.exit() included: the attempt failed, and the worker lives
             error = exc
+        try:
+            leave_nothing_open(self._store)
+        except BaseException as exc:  # noqa: BLE001 - whatever the rollback raises, the worker lives
+            error = error or exc
         if job.handle.claim.is_settled:
             if error is not None:
                 self._say(logging.WARNING, "%s was settled, and then its handler failed", job, error=error)
             self._count("succeeded")
             return None
+        try:
+            return self._judge(job, returned, error)
+        except BaseException as exc:  # noqa: BLE001 - of a class of the application's, which may lack what it should have
+            return Completion(job, Verdict.RETRY, text_of(exc))
+
+    def _judge(self, job: RunningJob, returned: object, error: BaseException | None) -> Completion:
         match error:
             case None:
                 return self._succeed(job, returned)
             case Retry():
-                return Completion(job, Verdict.RETRY, error.reason, error.delay)
+                return Completion(job, Verdict.RETRY, error_text(error.reason), error.delay)
             case Fail():
-                return Completion(job, Verdict.FAIL, error.reason)
+                return Completion(job, Verdict.FAIL, error_text(error.reason))
             case Unhandled():
                 return self._refuse(job, error)
             case _:
@@ -470,16 +495,13 @@ class _Run:
     def _cut(self, job: RunningJob, why: str) -> None:
         if job.conclude(lost=True):
             self._say(logging.WARNING, "%s: %s", job, why)
-            self._completer.add(Completion(job, Verdict.RETRY, why))
+            self._cutter.add(Completion(job, Verdict.RETRY, why))
 
     def _lost(self, job: RunningJob) -> None:
         job.lose()
         if job.conclude():
-            self._count("lost")
-            self._say(logging.WARNING, "%s is lost: its claim lapsed or was ended elsewhere", job)
-            self._board.settled([job])
-            if self._hooks is not None:
-                self._hooks.lost(job.handle.claim)
+            # Not told here: hooks may take their time, and heartbeats may not.
+            self._cutter.add(Completion(job, Verdict.NONE))
 
     def _settled(self, completion: Completion, through: bool) -> None:
         job, verdict, hooks = completion.job, completion.verdict, self._hooks
@@ -487,7 +509,7 @@ class _Run:
         if not through:
             job.lose()
             self._count("lost")
-            lost = "%s could not be %s: its claim lapsed or was ended elsewhere"
+            lost = "%s is lost, and was not %s: its claim lapsed or was ended elsewhere"
             self._say(logging.WARNING, lost, job, verdict.value)
             if hooks is not None:
                 hooks.lost(claim)

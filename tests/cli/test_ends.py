@@ -27,6 +27,19 @@ def test_a_wrong_argument_is_one_line(arguments: list[str]) -> None:
     assert "nonsense" in told.stderr
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["top", "--count", "2", "--interval", "99999999999d"],
+        ["jobs", "list", "--limit", "99999999999999999999"],
+        ["worker", ".shop:handlers"],
+    ],
+)
+def test_an_argument_beyond_all_measure_is_one_line(arguments: list[str], cli: Cli) -> None:
+    told = cli(*arguments)
+    assert (2, "", 1) == (told.exit_code, told.stdout, len(told.stderr.splitlines()))
+
+
 @pytest.mark.parametrize("arguments", [[], ["jobs"]])
 def test_without_a_command_there_is_help(arguments: list[str]) -> None:
     told = CliRunner().invoke(app, arguments)
@@ -70,6 +83,25 @@ def test_a_reader_that_is_gone_from_the_start_is_no_matter(sqlite_store: alkstor
         )
         assert process.stderr in {"141\n", "0\n"}, "and not a word more"
     assert 1 == sqlite_store.queue("q").stats().ready
+
+
+@pytest.mark.parametrize(
+    ("closed", "arguments", "code"),
+    [(">&-", ["stats"], 0), (">&-", ["check", "--json"], 0), ("<&-", ["enqueue", "q"], 2), ("2>&-", ["nonsense"], 2)],
+)
+def test_a_stream_that_is_closed_from_the_start_is_no_matter(
+    cli: Cli, store: alkstore.Store, closed: str, arguments: list[str], code: int
+) -> None:
+    """Nor does the database's file take its number."""
+    process = subprocess.run(
+        ["sh", "-c", f'"$@" {closed}', "sh", *COMMAND, *arguments, *([] if arguments == ["nonsense"] else cli.where)],
+        env=environ(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert code == process.returncode, process.stderr
+    assert "Traceback" not in process.stderr
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")

@@ -24,7 +24,7 @@ import alkstore
 def send(job):
     print("to", job.payload, flush=True)
     if job.payload == "fails":
-        raise ValueError("\\x1b]0;pwn\\x07<img src=x>")
+        raise ValueError("\\x1b]0;pwn\\x07<img src=x>\\n2030-01-31 08:00:00,000 INFO all is well")
 
 
 handlers = {"emails": send}
@@ -104,6 +104,8 @@ def test_its_log_obeys_nothing_of_the_data(cli: Cli, store: Store) -> None:
         _, logged = running.communicate(timeout=WAIT)
     assert 0 == running.returncode
     assert b"is dead: ValueError: \\x1b]0;pwn\\x07<img src=x>" in logged
+    assert b"\n  2030-01-31 08:00:00,000 INFO all is well" in logged
+    assert b"\n2030-01-31" not in logged, "what follows a line break passes for no line of the log"
     assert b"\x1b" not in logged
     assert 1 == store.queue("emails").stats().dead
 

@@ -197,4 +197,4 @@ def test_what_is_logged_of_a_job_has_its_fields(store: Store, caplog: pytest.Log
         fields = {name: vars(line)[f"alkstore_{name}"] for name in ("job", "queue", "attempt", "worker")}
         assert {"job": job_id, "queue": "q", "attempt": 1, "worker": "w"} == fields
         assert f"job {job_id} of 'q' (attempt 1, worker 'w')" in line.getMessage()
-    assert ["_claimed", "_handle", "_settled"] == [line.funcName for line in lines], "where it happened"
+    assert ["_claimed", "_judge", "_settled"] == [line.funcName for line in lines], "where it happened"

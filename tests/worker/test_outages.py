@@ -86,9 +86,7 @@ def test_the_server_is_down_for_a_while(tmp_path: Any) -> None:
             for worker in workers:
                 worker.__enter__()
             try:
-                # Each of them, for its connecting in the beginning isn't waited out.
-                wait_until(lambda: all(each.worker._run is not None for each in workers), WAIT, "the workers to begin")
-                assert work.first.wait(WAIT)
+                wait_until(lambda: sum(work.begun.values()) == 12, WAIT, "all three to work")
                 server.stop("immediate")
                 work.go_on.set()
                 time.sleep(20 * scale())

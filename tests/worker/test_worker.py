@@ -16,12 +16,20 @@ from typing import Any, cast
 
 import pytest
 
+import alkstore
 from alkstore import Backoff, Fail, Job, Retry, RunningJob, State, Unhandled, ValidationError, Worker
-from alkstore.errors import EngineBusyError, EngineUnavailableError, OutcomeUnknownError, StoreClosedError
+from alkstore.errors import (
+    EngineBusyError,
+    EngineUnavailableError,
+    OutcomeUnknownError,
+    StoreClosedError,
+    TransactionError,
+)
 from alkstore.store import Store
 from contract_tests.scale import rounds, scale
 from tests.integrations.places import Place, payloads
 from tests.support.waiting import wait_until
+from tests.worker.conftest import options_of
 from tests.worker.running import Running
 
 WAIT = 60
@@ -141,6 +149,62 @@ def test_a_retry_with_a_delay_that_is_none_is_a_failed_attempt_that_says_so(stor
 
     drain(store, handle)
     assert "delay must be" in str(store.queue("q").jobs()[0].last_error)
+
+
+class NotYet(Retry):
+    """Lacks what its base would have set."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+
+
+class Never(Fail):
+    """The same."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+
+
+@pytest.mark.parametrize("error", [NotYet("a"), Never("b")])
+def test_an_exception_that_lacks_what_it_should_have_is_a_failed_attempt_that_says_so(
+    store: Store, error: BaseException
+) -> None:
+    """And not the worker's end, and the next one's that is given the job."""
+    store.queue("q").enqueue_many(["bad", "good"])
+
+    def handle(job: RunningJob) -> None:
+        if job.payload == "bad":
+            raise error
+
+    summary = drain(store, handle)
+    assert (1, 1) == (summary.succeeded, summary.retried)
+    assert "has no attribute 'reason'" in str(store.queue("q").jobs()[0].last_error)
+
+
+class OddlyTimed:
+    """A handler that says strange things of how long it may take."""
+
+    def __call__(self, job: RunningJob) -> None:
+        """Do nothing."""
+
+    def timeout_of(self, job: RunningJob) -> Any:
+        """Return what the payload says, or raise."""
+        match job.payload:
+            case "raise":
+                raise LookupError("no such timeout")
+            case other:
+                return other
+
+
+def test_a_timeout_of_a_handlers_own_that_is_none_is_a_failed_attempt_that_says_so(store: Store) -> None:
+    """And not the worker's end."""
+    queue = store.queue("q")
+    queue.enqueue_many(["raise", "soon", -1, 0, 60, None])
+    summary = drain(store, OddlyTimed())
+    assert (2, 4) == (summary.succeeded, summary.retried)
+    errors = [str(job.last_error) for job in queue.jobs()]
+    assert "LookupError: no such timeout" == errors[0]
+    assert all(error.startswith("ValidationError: timeout must") for error in errors[1:])
 
 
 def released_after(store: Store, known: datetime) -> Job | None:
@@ -320,6 +384,79 @@ def test_a_handler_that_runs_for_too_long_is_marked_lost_and_its_job_retried(sto
     assert "TimeoutError: the handler ran for more than 0.3 s" == queue.jobs()[0].last_error
 
 
+@pytest.mark.parametrize("window", [0, 0.003])
+def test_a_handler_that_keeps_its_row_locked_past_its_timeout_holds_up_no_other_job(
+    postgres_place: Place, window: float
+) -> None:
+    """Neither their acks nor their claims wait for its transaction (on SQLite, all that write do in any case)."""
+    over, inside, starts = threading.Event(), threading.Event(), list[tuple[object, int]]()
+
+    def handle(job: RunningJob) -> None:
+        starts.append((job.payload, job.attempt))
+        match job.payload:
+            case "locked":
+                with job.transaction():
+                    inside.set()
+                    assert over.wait(WAIT)
+            case seconds:
+                time.sleep(seconds)
+
+    with alkstore.open(postgres_place.url, **options_of(postgres_place)) as store:
+        worker = Worker(store, {"others": handle}, ack_window=window)
+        worker.add("q", handle, timeout=0.2)
+        store.queue("q").enqueue("locked")
+        others = store.queue("others", visibility_timeout=1)
+        with Running(worker) as running:
+            assert inside.wait(WAIT)
+            wait_until(lambda: any(job.lost for job in held(running)), WAIT, "the timeout")
+            others.enqueue_many([0, 2.5])
+            try:
+                wait_until(lambda: not others.jobs(), 20, "the acks of the others")
+            finally:
+                over.set()
+        assert [] == store.queue("q").jobs()
+    assert {("locked", 1), (0, 1), (2.5, 1)} == set(starts)
+    assert 3 == len(starts)
+
+
+def held(worker: Worker) -> list[RunningJob]:
+    """Return what the worker holds."""
+    run = worker._run
+    return [] if run is None else run._board.held()
+
+
+def test_a_hook_that_takes_its_time_over_a_lost_claim_lets_no_other_lapse(open_store: Callable[..., Store]) -> None:
+    """It is told on no thread that extends claims."""
+    told, over = threading.Event(), threading.Event()
+
+    class Slow(alkstore.Hooks):
+        def lost(self, event: Any) -> None:
+            told.set()
+            assert over.wait(WAIT)
+
+    store, starts = open_store(hooks=[Slow()]), list[object]()
+    queue = store.queue("q", visibility_timeout=1)
+    cancelled = queue.enqueue("cancelled")
+
+    def handle(job: RunningJob) -> None:
+        starts.append(job.payload)
+        if job.payload == "cancelled":
+            assert queue.cancel(job.id)
+            assert told.wait(WAIT)
+            queue.enqueue("long")
+        else:
+            before = job.deadline
+            wait_until(lambda: job.deadline > before + timedelta(seconds=1.5), 20, "heartbeats")
+
+    with Running(Worker(store, {"q": handle}, concurrency=2)):
+        try:
+            wait_until(lambda: len(starts) == 2 and not queue.jobs(), 30, "the ack")
+        finally:
+            over.set()
+    assert ["cancelled", "long"] == starts
+    assert store.get_job(cancelled) is None
+
+
 def test_the_queues_are_swept(store: Store) -> None:
     """Q-5: what has expired is dead, although nobody calls for it."""
     queue = store.queue("q")
@@ -410,6 +547,33 @@ def test_handlers_that_use_up_the_pool_neither_deadlock_nor_starve_their_claims(
     assert 8 == store.queue("done").stats().ready
 
 
+@pytest.mark.parametrize("raises", [False, True])
+@pytest.mark.parametrize("own", [False, True])
+def test_a_transaction_that_a_handler_leaves_open_is_rolled_back_and_a_failed_attempt(
+    store: Store, own: bool, raises: bool
+) -> None:
+    """Else it would hold up its own ack, and the others' with it, as long as anybody has it."""
+    queue, kept = store.queue("q"), list[Any]()
+    queue.enqueue_many(["leaves", "good"])
+
+    def handle(job: RunningJob) -> None:
+        if job.payload == "leaves":
+            kept.append(job.transaction() if own else store.transaction())
+            kept[0].__enter__().queue("effects").enqueue(1)
+            if raises:
+                raise ValueError("and more")
+
+    summary = drain(store, handle, concurrency=1)
+    assert (1, 1) == (summary.succeeded, summary.retried)
+    error = (
+        "ValueError: and more"
+        if raises
+        else "TransactionError: the handler has left a transaction open, which was rolled back"
+    )
+    assert [("leaves", error)] == [(job.payload, job.last_error) for job in queue.jobs()]
+    assert [] == store.queue("effects").jobs()
+
+
 def test_a_consumer_that_a_handler_closes_has_given_back_by_then(store: Store) -> None:
     """As anywhere: the worker's own frames around it hold nothing that would be waited for."""
     store.queue("q").enqueue(1)
@@ -492,6 +656,15 @@ def test_what_cannot_be_is_refused_before_anything_is_claimed(store: Store) -> N
             call()
     assert [1] == payloads(store)
     assert 1 == store.queue("q").stats().ready
+
+
+def test_within_a_transaction_it_is_refused(store: Store) -> None:
+    """T-5: it would run outside of it, and on SQLite wait for its end."""
+    store.queue("q").enqueue(1)
+    worker = Worker(store, {"q": lambda _: None})
+    with store.transaction(), pytest.raises(TransactionError, match="has a transaction of the store open"):
+        worker.run(until_idle=True)
+    assert 1 == worker.run(until_idle=True).succeeded
 
 
 def test_a_worker_runs_once_at_a_time_and_again_afterwards(store: Store) -> None:
