@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 
+from alkstore.protocols import Listener
 from alkstore.queue import Queue
 from alkstore.store import Store
 from contract_tests.interrupting import StruckError, struck_at
@@ -154,3 +155,40 @@ def test_whatever_is_raised_on_top_of_a_call_comes_out_and_nothing_is_lost_for_i
         except StruckError:  # the call may take fewer steps this time
             check_free(store, other)
         check_whole(store)
+
+
+def test_what_is_raised_on_top_of_a_listener_neither_loses_a_notification_nor_has_it_come_twice(
+    place: Callable[[], Store],
+) -> None:
+    store = place()
+    if store.health().wakes == "poll":
+        return  # it can't listen
+
+    def payloads(listener: Listener, last: str) -> list[str]:
+        got: list[str] = []
+        while not got or got[-1] != last:
+            found = listener.get(WAIT)
+            assert found is not None
+            got.append(found.payload)
+        return got
+
+    with store.listen("c") as listener:
+        step, done = 0, False
+        while not done:
+            sent = [f"{step} {number}" for number in range(3)]
+            with store.transaction() as tx:
+                for payload in sent:
+                    tx.notify("c", payload)
+            got: list[str] = []
+            try:
+                with struck_at(step):
+                    found = listener.get(WAIT)
+                assert found is not None
+                got.append(found.payload)
+                done = True  # it took fewer steps
+            except StruckError:
+                pass
+            store.notify("c", "last")
+            assert [*sent, "last"] == got + payloads(listener, "last")
+            step += 1
+        assert 10 < step

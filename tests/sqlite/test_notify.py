@@ -358,7 +358,7 @@ def test_a_listener_keeps_nothing_in_memory(path: Path, store: alkstore.Store) -
         subscription = cast(Any, listener)._subscription
         assert "0" == _payload(listener.get(WAIT))
         assert isinstance(subscription, notify.TableSubscription)
-        assert len(subscription._ready) < 500
+        assert len(subscription._page[0]) < 500
         assert [str(turn) for turn in range(1, 1_700)] == [_payload(listener.get(WAIT)) for _ in range(1_699)]
 
 
