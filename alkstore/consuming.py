@@ -178,7 +178,9 @@ class Consumer(protocols.Consumer):
             waiters.leave(waiter, more=len(handles) == self._batch)
 
     def _back_off(self, exc: AlkstoreError) -> None:
-        # Nothing happened, or what was claimed lapses: it may be tried again. Said once per outage.
+        # Nothing happened, or what was claimed lapses: it may be tried again, unless that is in vain. Said once per outage.
+        if isinstance(exc, EngineUnavailableError) and exc.lasting:
+            raise exc
         level = logging.DEBUG if self._failures else logging.WARNING
         _LOG.log(level, "consuming %r waits for the database: %s", self._queue.name, exc)
         until = time.monotonic() + pause(_FIRST_BACKOFF, self._poll, self._failures)

@@ -26,14 +26,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, Literal
 
 from alkstore.engine import Heard, Subscription
-from alkstore.errors import EngineUnavailableError
 from alkstore.helper import Register, start, take_first
 from alkstore.monitor import Monitor
 from alkstore.records import GAP, Notification
 from alkstore_sqlite import sql
 from alkstore_sqlite.bells import ANYTHING, Bell, ring, spell
 from alkstore_sqlite.executor import Units
-from alkstore_sqlite.watch import Watch, identity
+from alkstore_sqlite.watch import Watch
 
 if TYPE_CHECKING:
     from alkstore_sqlite.operations import Operations
@@ -68,7 +67,6 @@ class Hub:
         self._pool: Final = pool
         self._operations: Final = operations
         self._database: Final = pool.location.path
-        self._file: Final = None if self._database is None else identity(self._database)
         self._begin()
         pool.heirs.append(self.inherit)
 
@@ -86,7 +84,8 @@ class Hub:
         self._closed = False
         self._deaf = False
         """No thread could be had, when one was wanted last."""
-        self._failure: str | None = None
+        self._lost = False
+        """The database's name stands for another file, or for none."""
 
     # --- alkstore.engine.Notifying -------------------------------------------------------------------------------
 
@@ -152,12 +151,10 @@ class Hub:
         return "poll" if self._deaf else "notify"
 
     def check(self) -> None:
-        """Raise where nothing can be heard any more."""
+        """Raise ``StoreClosedError`` once it is closed."""
         if self._closed:
             raise self._pool.closed_error()
         self._pool.check_open()
-        if self._failure is not None:
-            raise EngineUnavailableError(self._failure)
 
     # --- the thread ----------------------------------------------------------------------------------------------
 
@@ -190,7 +187,7 @@ class Hub:
 
     def _work(self, bell: Bell) -> None:
         me = threading.current_thread()
-        watch = Watch(self._pool, self._file)
+        watch = Watch(self._pool)
         try:
             bell.hang()
             with self._changed:
@@ -219,9 +216,10 @@ class Hub:
             self._tell_listeners()  # whoever is left has another thread started
 
     def _look(self, watch: Watch) -> None:
-        if watch.is_replaced():
-            self._fail(f"{self._pool.where} was replaced by another file, or removed, under the open store")
-        if watch.has_changed():
+        changed = watch.has_changed()
+        if watch.is_lost() != self._lost:
+            self._lose(not self._lost)
+        elif changed:
             self._stir_waiters(watch)
             self._tell_listeners()
 
@@ -286,10 +284,12 @@ class Hub:
         for subscription in self._listeners.living():
             subscription.stir()
 
-    def _fail(self, why: str) -> None:
-        if self._failure is None:
-            self._failure = why
-            _LOG.warning("%s", why)
+    def _lose(self, lost: bool) -> None:
+        """Say that the file isn't in its place any more, or is there again, and have all look who wait: they find it out."""
+        self._lost = lost
+        if lost:
+            _LOG.warning("%s", self._pool.files.lost())
+        self._hear(ANYTHING)
         self._tell_listeners()
 
     # --- the end, and forks -------------------------------------------------------------------------------------

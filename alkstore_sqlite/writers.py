@@ -103,6 +103,7 @@ class Writers:
 
         def attempt() -> Units | None:
             pool.check_open()
+            pool.files.check()
             return self._try_begin(turn)
 
         units = self._in_line(attempt, time.monotonic() + pool.timeout)
@@ -135,7 +136,11 @@ class Writers:
         )
 
     def commit(self, turn: Turn) -> None:
-        """Commit what ``begin`` began; the connection is back and the lock free afterwards, unless a handler raised."""
+        """Commit what ``begin`` began; the connection is back and the lock free afterwards, unless a handler raised.
+
+        Or unless the file is another by now: that is raised before anything is committed, and the turn is to be abandoned.
+        """
+        self._pool.files.check_whole()
         try:
             self._commit(turn.lent[0])
         except sqlite3.Error as exc:
