@@ -63,8 +63,10 @@ _PAGE: Final = 500
 class Hub:
     """What is heard in one store, and who is told of it."""
 
-    def __init__(self, pool: Pool, operations: Operations) -> None:
+    def __init__(self, pool: Pool, operations: Operations, look: float = _LOOK) -> None:
+        """``look`` is how many seconds pass between two looks for commits, where bells are heard."""
         self._pool: Final = pool
+        self._look_every: Final = look
         self._operations: Final = operations
         self._database: Final = pool.location.path
         self._begin()
@@ -202,7 +204,7 @@ class Hub:
                 if now < next_look:
                     self._hear(self._listen_for(bell, next_look - now))
                 else:  # by the time, and not by the silence: where it is always rung, the others are to be seen, too
-                    next_look = now + _LOOK
+                    next_look = now + self._look_every
                     bell.hang()
                     self._look(watch)
         finally:

@@ -158,6 +158,38 @@ def test_what_is_no_bell_is_left_alone(path: Path, store: alkstore.Store, tmp_pa
         assert (folder / "link").is_symlink()
 
 
+def test_bells_alone_wake_across_processes(path: Path, store: alkstore.Store) -> None:
+    """Round after round something is committed within 2 ms of a wait's beginning; nothing polls, and nobody looks for commits."""
+    engine, looks = cast(Any, store).engine, 0
+    hub = engine._hub = notify.Hub(pool_of(store), engine.executor(), look=NEVER)
+    look_really = hub._look
+
+    def counted(watch: Any) -> None:
+        nonlocal looks
+        looks += 1
+        look_really(watch)
+
+    cast(Any, hub)._look = counted
+    with (
+        Program("enqueue_on_demand", path) as program,
+        store.queue("q").consume("w", poll_interval=NEVER) as consumer,
+        store.listen("c") as listener,
+        ThreadPoolExecutor(1) as thread,
+    ):
+        assert "ready" == program.hear()
+        for turn in range(rounds(1_000)):
+            waiting = thread.submit(next, consumer)
+            program.tell("another")
+            try:
+                assert str(turn) == _payload(listener.get(SOON))
+                assert turn == waiting.result(SOON).payload
+            except BaseException:
+                consumer.close()
+                raise
+        program.tell()
+    assert 1 == looks
+
+
 def test_a_writer_that_knows_nothing_of_bells_is_seen(path: Path, store: alkstore.Store) -> None:
     """By the data version: an application's own connection enqueues by SQL, and nothing polls."""
     with ThreadPoolExecutor(1) as thread, store.queue("q").consume("w", poll_interval=NEVER) as consumer:
