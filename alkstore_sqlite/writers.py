@@ -40,8 +40,9 @@ class Turn(Hold):
 
     def __del__(self) -> None:
         """Give back what nobody did: where handlers raised again and again. The connection closes by itself."""
-        self.lent.clear()
-        self.give()
+        if self:  # else it has nothing, and may not even have been made to its end
+            self.lent.clear()
+            self.give()
 
 
 class Writers:

@@ -25,6 +25,7 @@ from alkstore_sqlite.bells import BELLS_SUFFIX, Bell
 from alkstore_sqlite.executor import NOTIFIED_FOR
 from alkstore_sqlite.locking import LINE_SUFFIX
 from contract_tests.scale import rounds
+from contract_tests.steps import promptly
 from tests.sqlite.conftest import Opener
 from tests.sqlite.support import Program, back_door, look, pool_of
 from tests.support.waiting import wait_until
@@ -54,17 +55,17 @@ def no_bell(_: Bell) -> bool:
 def test_a_bell_hangs_only_while_somebody_waits(
     path: Path, open_store: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And for a while longer; with the database's own permissions, and it goes with the store, too."""
+    """And for a while longer; written to by whoever may write to the database, and it goes with the store, too."""
     monkeypatch.setattr(notify, "_LINGER", 0.3)
     store = open_store()
-    path.chmod(0o640)
+    path.chmod(0o664)
     store.queue("q").enqueue(1)
     assert [] == bells(path)
     with ThreadPoolExecutor(1) as thread:
         waiting = thread.submit(store.queue("idle").wait)
         [bell] = wait_until(lambda: [bell for bell in bells(path) if bell.name[0] != "."], WAIT, "the bell")
         assert stat.S_ISFIFO(bell.stat().st_mode)
-        assert (0o640, 0o750) == (stat.S_IMODE(bell.stat().st_mode), stat.S_IMODE(bell.parent.stat().st_mode))
+        assert (0o620, 0o775) == (stat.S_IMODE(bell.stat().st_mode), stat.S_IMODE(bell.parent.stat().st_mode))
         store.queue("idle").enqueue(1)
         assert waiting.result(WAIT)
     wait_until(lambda: not bell.parent.exists(), WAIT, "the bell to be taken down")
@@ -464,9 +465,19 @@ def test_without_a_thread_whoever_waits_polls(
         assert 7 == consuming.result(WAIT).payload
     said = [record for record in caplog.records if record.levelno == logging.WARNING and "polls" in record.message]
     assert 1 == len(said)
-    start = time.monotonic()
-    store.close()
-    assert time.monotonic() - start < 10
+
+    def close_another() -> float:
+        another = open_store()
+        listener = another.listen("c")
+        with ThreadPoolExecutor(1) as thread:
+            waiting = thread.submit(listener.get)
+            time.sleep(0.1)
+            start = time.monotonic()
+            another.close()
+            assert isinstance(waiting.exception(WAIT), alkstore.StoreClosedError)
+            return time.monotonic() - start
+
+    promptly(close_another)
 
 
 def test_the_thread_is_tried_anew(
