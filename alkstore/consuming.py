@@ -33,6 +33,7 @@ from alkstore.errors import (
     OutcomeUnknownError,
     StoreClosedError,
 )
+from alkstore.forking import survive
 from alkstore.helper import Flag, Register
 from alkstore.records import ReleaseRef
 from alkstore.waiting import Waiter
@@ -110,9 +111,7 @@ class Consumer(protocols.Consumer):
         self._poll = poll
         self._stop = stop
         self._step = _STOP_STEP if stop is not None else poll
-        self._inside = threading.RLock()
-        """One thread at a time asks for the next; whoever ends it doesn't take this."""
-        self._asked = False
+        self._begin_anew()
         self._process = os.getpid()
         self._ready: deque[protocols.JobHandle] = deque()
         self._attending: deque[AbstractContextManager[None]] = deque()
@@ -122,7 +121,14 @@ class Consumer(protocols.Consumer):
         self._closed = False
         self._made = True
         _open.add(self)
+        survive(self, Consumer._begin_anew)
         see_to_the_end()
+
+    def _begin_anew(self) -> None:
+        """When it is made, and in a fork's child, where it has ended: nobody is asking."""
+        self._inside = threading.RLock()
+        """One thread at a time asks for the next; whoever ends it doesn't take this."""
+        self._asked = False
 
     def __iter__(self) -> Self:
         return self
@@ -178,7 +184,9 @@ class Consumer(protocols.Consumer):
             waiters.leave(waiter, more=len(handles) == self._batch)
 
     def _back_off(self, exc: AlkstoreError) -> None:
-        # Nothing happened, or what was claimed lapses: it may be tried again. Said once per outage.
+        # Nothing happened, or what was claimed lapses: it may be tried again, unless that is in vain. Said once per outage.
+        if isinstance(exc, EngineUnavailableError) and exc.lasting:
+            raise exc
         level = logging.DEBUG if self._failures else logging.WARNING
         _LOG.log(level, "consuming %r waits for the database: %s", self._queue.name, exc)
         until = time.monotonic() + pause(_FIRST_BACKOFF, self._poll, self._failures)

@@ -88,6 +88,9 @@ class EngineError(AlkstoreError):
 class EngineUnavailableError(EngineError):
     """The database was not reached; nothing happened, and the call may be made again."""
 
+    lasting = False
+    """Whether this store won't reach it any more, so that whoever tries again tries in vain: another is to be opened."""
+
 
 class OutcomeUnknownError(EngineError):
     """The connection was cut after a write was sent: all of it happened, or nothing (Z-6)."""

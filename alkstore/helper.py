@@ -9,10 +9,12 @@ and their order is such that anything may come between two of them: another thre
 
 from __future__ import annotations
 
+import operator
 import sys
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
@@ -36,6 +38,20 @@ def start(thread: threading.Thread) -> None:
         if raised is None or raised is handled:
             raise
         raise raised from None
+
+
+def take_first(things: deque[T]) -> T | None:
+    """Take the first thing from a deque; ``None`` where it is empty.
+
+    What a signal's handler raises comes before it is taken, or once the caller has it: it is taken by a loop's own step, and
+    not by a call, behind which the interpreter would look for signals. To be the last step before it is returned.
+    """
+    try:
+        for first in map(operator.call, (things.popleft,)):
+            return first
+    except IndexError:
+        pass
+    return None
 
 
 class Flag:

@@ -54,11 +54,10 @@ class Listener(protocols.Listener):
         return self
 
     def __next__(self) -> Notification:
-        while not self._closed:
-            found = self.get()
-            if found is not None:
-                return found
-        raise StopIteration
+        found = None if self._closed else self.get()
+        if found is None:  # it is closed by now, or the parent's of the process that this one was forked from
+            raise StopIteration
+        return found
 
     def close(self) -> None:
         """End it."""

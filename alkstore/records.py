@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from alkstore.clock import Micros, to_datetime, to_timedelta
 from alkstore.codec import decode_headers
@@ -340,6 +340,10 @@ class Notification:
     """The text that was sent with it."""
     gap: bool = False
     """Some may have been lost here: the connection was cut, or the reader too slow (W-2, W-3)."""
+
+
+GAP: Final = Notification(channel="", payload="", gap=True)
+"""What a listener gets where something may have been lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from alkstore.clock import Duration, Micros, duration, reading, to_datetime
 from alkstore.codec import Codec, Codecs
 from alkstore.engine import Durability, Engine, EngineOptions, Executor, Joining, Notifying
 from alkstore.errors import NotSupportedError, StoreClosedError, ValidationError, shown
+from alkstore.forking import survive
 from alkstore.frames import Root
 from alkstore.hooks import Hooks
 from alkstore.joining import Joined, Wake
@@ -56,7 +57,7 @@ class Store(protocols.Store):
         self._executor = engine.executor()
         self._clock = clock
         self._closed = False
-        self._closing = threading.Lock()
+        self._begin_anew()
         self._local = threading.local()
         self.codecs = codecs
         """The codecs that the store knows."""
@@ -70,6 +71,11 @@ class Store(protocols.Store):
         """What wakes whom."""
         self.auto_session = AutoSession(self)
         """Where operations run each by itself."""
+        survive(self, Store._begin_anew)
+
+    def _begin_anew(self) -> None:
+        """When it is made, and in a fork's child: a close that has only begun is the parent's."""
+        self._closing = threading.Lock()
 
     def __repr__(self) -> str:
         return f"<Store on {self._engine.name}{', closed' if self._closed else ''}>"

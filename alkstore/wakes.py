@@ -12,6 +12,7 @@ from typing import Final, cast
 from alkstore.doorbell import Doorbell
 from alkstore.ending import at_end, see_to_the_end
 from alkstore.engine import Engine, Heard, Notifying
+from alkstore.forking import survive
 from alkstore.helper import Flag, Helper, Register
 from alkstore.results import ResultWaiters, is_for_results
 from alkstore.waiting import Waiters
@@ -70,6 +71,7 @@ class Wakes:
         self._notifying = cast(Notifying, engine) if engine.capabilities.notify else None
         self._begin()
         _open.add(self)
+        survive(self, Wakes.begin_anew)
 
     def _begin(self) -> None:
         self.waiters = Waiters()
@@ -148,17 +150,9 @@ class Wakes:
 _open: Final[Register[Wakes]] = Register()
 
 
-def _after_in_child() -> None:
-    for wakes in _open.living():
-        wakes.begin_anew()
-
-
 def _at_exit() -> None:
     for wakes in _open.living():
         wakes.flush()
 
 
 at_end(_at_exit)
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_in_child)

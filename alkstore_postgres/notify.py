@@ -40,7 +40,7 @@ from alkstore.engine import Heard, Subscription
 from alkstore.errors import AlkstoreError, EngineUnavailableError, NotSupportedError, StoreClosedError
 from alkstore.helper import Helper, Register, start
 from alkstore.monitor import Monitor
-from alkstore.records import Notification
+from alkstore.records import GAP, Notification
 from alkstore_postgres import fork, sql
 from alkstore_postgres.channels import Channels
 from alkstore_postgres.hearing import HearingSession
@@ -48,7 +48,7 @@ from alkstore_postgres.pool import Connection, Pool
 from alkstore_postgres.proving import PREFIX
 from alkstore_postgres.ringing import Ringer
 from alkstore_postgres.runner import AutoRunner
-from alkstore_postgres.subscribing import GAP, QueuedSubscription
+from alkstore_postgres.subscribing import QueuedSubscription
 
 _LOG: Final = logging.getLogger("alkstore")
 

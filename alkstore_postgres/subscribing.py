@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final
 
 from alkstore.engine import Subscription
 from alkstore.errors import AlkstoreError
+from alkstore.helper import take_first
 from alkstore.monitor import Monitor
-from alkstore.records import Notification
+from alkstore.records import GAP, Notification
 
 _KEPT: Final = 10_000
 """Notifications that are kept for a listener who doesn't take them; then the oldest are lost, and he is told (W-2)."""
 
-GAP: Final = Notification(channel="", payload="", gap=True)
-"""Something may have been lost."""
+_LOOK_AROUND: Final = 1.0
+"""Seconds that a listener sleeps at most: a signal that comes just before the interpreter waits is only handled afterwards."""
 
 
 class QueuedSubscription(Subscription):
@@ -33,15 +35,21 @@ class QueuedSubscription(Subscription):
 
     def get(self, timeout: float | None) -> Notification | None:
         """Return the next one."""
-        with self._changed:
-            self._changed.wait_for(lambda: bool(self._ready) or self._closed or self._error is not None, timeout)
-            if self._closed:
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            with self._changed:
+                left = _LOOK_AROUND if until is None else min(until - time.monotonic(), _LOOK_AROUND)
+                self._changed.wait_for(lambda: bool(self._ready) or self._closed or self._error is not None, left)
+                if self._closed:
+                    return None
+                error = None if self._ready else self._error
+            found = take_first(self._ready)  # not in the block above, whose end is a place for a handler to raise
+            if found is not None:
+                return found
+            if error is not None:
+                raise error
+            if until is not None and until <= time.monotonic():
                 return None
-            if self._ready:
-                return self._ready.popleft()
-            if self._error is not None:
-                raise self._error
-            return None
 
     def put(self, notification: Notification) -> None:
         """Add one; where too many lie here, the oldest make room."""

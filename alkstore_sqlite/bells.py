@@ -1,9 +1,10 @@
 """FIFOs beside the database, by which processes tell each other of commits (clauses W-4, Z-14).
 
 SQLite tells nobody of a commit. So whoever waits hangs up a bell: a FIFO in a folder beside the database, named by
-chance, with the database's own permissions. Whoever has committed writes a line into each FIFO that he finds there: which
-queue, and how many jobs. A FIFO that nobody reads any more refuses to be opened for writing, so that the first who rings
-there after a crash takes it down. Without waiters there is no folder, and a ring is one failed look for it.
+chance, which whoever may write to the database may write to, and nobody but its owner read. Whoever has committed writes a
+line into each FIFO that he finds there: which queue, and how many jobs. A FIFO that nobody reads any more refuses to be opened
+for writing, so that the first who rings there after a crash takes it down. Without waiters there is no folder, and a ring is
+one failed look for it.
 
 A FIFO is opened under a name that nobody rings, and gets its own when it is being read: else it could be taken for a
 dead one in between, and be taken down. If its owner dies in between, the next who hangs one up clears it away.
@@ -79,7 +80,7 @@ class Bell:
         os.mkfifo(hidden, 0o600)
         descriptor = -1
         try:
-            hidden.chmod(mode)
+            hidden.chmod(0o600 | (mode & 0o222))  # who else reads it would take the rings away
             # For both, so that there is always a writer, and the reader never at an end.
             descriptor = os.open(hidden, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
             hidden.rename(self._folder / name)

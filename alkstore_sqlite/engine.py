@@ -136,6 +136,7 @@ class AutoCommit(Operations):
         pool = self._pool
         units = pool.take()
         try:
+            pool.files.check_whole()
             result = unit(units, *args, **kwargs)
         except DRIVER_ERRORS as exc:
             (pool.discard if is_lasting(exc) else pool.give)(units)

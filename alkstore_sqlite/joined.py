@@ -128,6 +128,7 @@ class JoinedSqlite(Operations):
 
     def _check_place(self) -> None:
         pool = self._pool
+        pool.files.check()  # else names would be compared that stand for another file by now
         path = pool.location.path or ""  # a store in memory doesn't declare that it can join
         try:
             main = self._main_file()
@@ -194,6 +195,7 @@ class JoinedSqlite(Operations):
 
     def read(self, unit: Callable[Concatenate[Units, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a unit that is one SELECT: it begins nothing."""
+        self._pool.files.check()
         return self._translated(lambda: unit(self._units, *args, **kwargs))
 
     def write(self, unit: Callable[Concatenate[Units, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -213,6 +215,7 @@ class JoinedSqlite(Operations):
                 self._check_all_read()
                 self._take_lock(sql.BEGIN)
             yield
+            self._pool.files.check_whole()  # the application's own commit is beyond that
         except BaseException:
             self._undo(within=within)
             raise

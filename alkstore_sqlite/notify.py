@@ -26,14 +26,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, Literal
 
 from alkstore.engine import Heard, Subscription
-from alkstore.errors import EngineUnavailableError
-from alkstore.helper import Register, start
+from alkstore.helper import Register, start, take_first
 from alkstore.monitor import Monitor
-from alkstore.records import Notification
+from alkstore.records import GAP, Notification
 from alkstore_sqlite import sql
 from alkstore_sqlite.bells import ANYTHING, Bell, ring, spell
 from alkstore_sqlite.executor import Units
-from alkstore_sqlite.watch import Watch, identity
+from alkstore_sqlite.watch import Watch
 
 if TYPE_CHECKING:
     from alkstore_sqlite.operations import Operations
@@ -53,6 +52,10 @@ _LINGER: Final = 5.0
 _JOINED_WITHIN: Final = 1.0
 """Seconds that ``close`` waits for the thread to end."""
 
+_LOOK_AROUND: Final = 1.0
+"""Seconds that a listener sleeps at most: what a signal's handler raises may have kept another thread from telling this one,
+and a signal that comes just before the interpreter waits is only handled afterwards."""
+
 _PAGE: Final = 500
 """Notifications that a listener reads at a time."""
 
@@ -60,11 +63,12 @@ _PAGE: Final = 500
 class Hub:
     """What is heard in one store, and who is told of it."""
 
-    def __init__(self, pool: Pool, operations: Operations) -> None:
+    def __init__(self, pool: Pool, operations: Operations, look: float = _LOOK) -> None:
+        """``look`` is how many seconds pass between two looks for commits, where bells are heard."""
         self._pool: Final = pool
+        self._look_every: Final = look
         self._operations: Final = operations
         self._database: Final = pool.location.path
-        self._file: Final = None if self._database is None else identity(self._database)
         self._begin()
         pool.heirs.append(self.inherit)
 
@@ -82,7 +86,8 @@ class Hub:
         self._closed = False
         self._deaf = False
         """No thread could be had, when one was wanted last."""
-        self._failure: str | None = None
+        self._lost = False
+        """The database's name stands for another file, or for none."""
 
     # --- alkstore.engine.Notifying -------------------------------------------------------------------------------
 
@@ -148,12 +153,10 @@ class Hub:
         return "poll" if self._deaf else "notify"
 
     def check(self) -> None:
-        """Raise where nothing can be heard any more."""
+        """Raise ``StoreClosedError`` once it is closed."""
         if self._closed:
             raise self._pool.closed_error()
         self._pool.check_open()
-        if self._failure is not None:
-            raise EngineUnavailableError(self._failure)
 
     # --- the thread ----------------------------------------------------------------------------------------------
 
@@ -186,7 +189,7 @@ class Hub:
 
     def _work(self, bell: Bell) -> None:
         me = threading.current_thread()
-        watch = Watch(self._pool, self._file)
+        watch = Watch(self._pool)
         try:
             bell.hang()
             with self._changed:
@@ -201,7 +204,7 @@ class Hub:
                 if now < next_look:
                     self._hear(self._listen_for(bell, next_look - now))
                 else:  # by the time, and not by the silence: where it is always rung, the others are to be seen, too
-                    next_look = now + _LOOK
+                    next_look = now + self._look_every
                     bell.hang()
                     self._look(watch)
         finally:
@@ -215,9 +218,10 @@ class Hub:
             self._tell_listeners()  # whoever is left has another thread started
 
     def _look(self, watch: Watch) -> None:
-        if watch.is_replaced():
-            self._fail(f"{self._pool.where} was replaced by another file, or removed, under the open store")
-        if watch.has_changed():
+        changed = watch.has_changed()
+        if watch.is_lost() != self._lost:
+            self._lose(not self._lost)
+        elif changed:
             self._stir_waiters(watch)
             self._tell_listeners()
 
@@ -282,10 +286,12 @@ class Hub:
         for subscription in self._listeners.living():
             subscription.stir()
 
-    def _fail(self, why: str) -> None:
-        if self._failure is None:
-            self._failure = why
-            _LOG.warning("%s", why)
+    def _lose(self, lost: bool) -> None:
+        """Say that the file isn't in its place any more, or is there again, and have all look who wait: they find it out."""
+        self._lost = lost
+        if lost:
+            _LOG.warning("%s", self._pool.files.lost())
+        self._hear(ANYTHING)
         self._tell_listeners()
 
     # --- the end, and forks -------------------------------------------------------------------------------------
@@ -332,8 +338,9 @@ class TableSubscription(Subscription):
     def __init__(self, hub: Hub, channels: frozenset[str]) -> None:
         self._hub = hub
         self._channels = json.dumps(sorted(channels), ensure_ascii=False)
-        self._after = 0
-        self._ready: deque[Notification] = deque()
+        self._page: tuple[deque[Notification], int] = (deque(), 0)
+        """What was read and isn't taken yet, and up to which number: one assignment changes both, so that a signal's handler
+        which raises while it is read neither loses anything nor has it come twice."""
         self._changed = Monitor()
         self._reading = threading.Lock()
         self._stirs = 0
@@ -342,7 +349,8 @@ class TableSubscription(Subscription):
 
     def start(self) -> None:
         """Begin behind the last notification of now."""
-        self._after, _, _ = self._hub.read(self._channels, 2**62)
+        last, _, _ = self._hub.read(self._channels, 2**62)
+        self._page = (deque(), last)
 
     def get(self, timeout: float | None) -> Notification | None:
         """Return the next one."""
@@ -350,21 +358,25 @@ class TableSubscription(Subscription):
         anew = True  # where nobody tells of anything, at each turn
         while not self._closed:
             with self._reading:
-                if not self._ready and (anew or self._is_stirred()):
+                if not self._has_some() and (anew or self._is_stirred()):
                     self._read()
-                if self._ready:
-                    return self._ready.popleft()
+            found = take_first(self._page[0])
+            if found is not None:
+                return found
             step = self._hub.step()
             anew = step is not None
             with self._changed:
-                left = None if until is None else until - time.monotonic()
-                if left is not None and left <= 0:
+                left = _LOOK_AROUND if until is None else min(until - time.monotonic(), _LOOK_AROUND)
+                if left <= 0:
                     return None
-                times = [seconds for seconds in (left, step) if seconds is not None]
                 self._changed.wait_for(
-                    lambda: bool(self._ready) or self._is_stirred() or self._closed, min(times, default=None)
+                    lambda: self._has_some() or self._is_stirred() or self._closed,
+                    left if step is None else min(left, step),
                 )
         return None
+
+    def _has_some(self) -> bool:
+        return bool(self._page[0])
 
     def _is_stirred(self) -> bool:
         return self._seen != self._stirs
@@ -374,17 +386,20 @@ class TableSubscription(Subscription):
         self._hub.check()
         self._read_on()
         self._seen = stirs
-        if len(self._ready) > 1:
+        if len(self._page[0]) > 1:
             with self._changed:
                 self._changed.notify_all()  # there is something for the others, too
 
     def _read_on(self) -> None:
-        last, first, rows = self._hub.read(self._channels, self._after)
-        if self._after < last and (first is None or first > self._after + 1):
-            self._ready.append(Notification(channel="", payload="", gap=True))
-            self._after = last if first is None else first - 1
-        self._ready.extend(Notification(channel=channel, payload=payload) for _, channel, payload in rows)
-        self._after = rows[-1][0] if len(rows) == _PAGE else max(self._after, last)
+        """Turn the page; called with none left on it."""
+        _, after = self._page
+        last, first, rows = self._hub.read(self._channels, after)
+        ready: deque[Notification] = deque()
+        if after < last and (first is None or first > after + 1):
+            ready.append(GAP)
+            after = last if first is None else first - 1
+        ready.extend(Notification(channel=channel, payload=payload) for _, channel, payload in rows)
+        self._page = (ready, rows[-1][0] if len(rows) == _PAGE else max(after, last))
 
     def stir(self) -> None:
         """Have it look."""

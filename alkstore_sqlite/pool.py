@@ -17,8 +17,9 @@ from alkstore.errors import AlkstoreError, EngineBusyError, EngineUnavailableErr
 from alkstore.helper import Flag
 from alkstore.monitor import Monitor
 from alkstore_sqlite import fork
-from alkstore_sqlite.errors import is_busy, is_cut, translate
+from alkstore_sqlite.errors import is_busy, is_cut, is_lasting, translate
 from alkstore_sqlite.executor import Units
+from alkstore_sqlite.files import Files, identity
 from alkstore_sqlite.location import Location
 from alkstore_sqlite.locking import Inside, pause
 from alkstore_sqlite.writers import Writers
@@ -102,6 +103,7 @@ class Pool:
         """
         self.location: Final = location
         self.where: Final = location.url
+        self.files: Final = Files(location.path, location.url)
         self.timeout: Final = options.lock_timeout / 1_000_000
         self._full: Final = options.durability == "full"
         self._size: Final = size
@@ -324,15 +326,25 @@ class Pool:
         if self._closed:
             raise self.closed_error()
         if self._orphaned:
-            raise EngineUnavailableError(
+            self.files.check()
+            error = EngineUnavailableError(
                 f"{self.where}: this process was forked from one that had the database open, while a thread of it was inside "
                 f"SQLite and couldn't be waited for, or it has closed it before the store was opened here: the database can't "
                 f"be used safely in this process"
             )
+            error.lasting = True
+            raise error
 
     def failure(self, exc: Exception, *, at_commit: bool = False) -> AlkstoreError:
-        """Return alkstore's error for the driver's: that the store was closed, where it was cut short for that (S-3)."""
-        return self.closed_error() if self.was_cut(exc) else translate(exc, self.where, at_commit=at_commit)
+        """Return alkstore's error for the driver's: that the store was closed, where it was cut short for that (S-3).
+
+        Or that the file is another by now, where that may be why.
+        """
+        if self.was_cut(exc):
+            return self.closed_error()
+        if not at_commit and is_lasting(exc) and not self.files.are_there():
+            return self.files.lost()
+        return translate(exc, self.where, at_commit=at_commit)
 
     def was_cut(self, exc: Exception) -> bool:
         """Say whether the driver's error comes of ``close``."""
@@ -351,6 +363,9 @@ class Pool:
         if self._memory is not None:
             self._memory.rollback()
             return self._memory
+        before, first = None if path is None else identity(path), not len(self._open)
+        # Else SQLite would make another log beside the one that the other connections have open.
+        (self.files.check if first else self.files.check_whole)()
         try:
             connection = sqlite3.connect(
                 ":memory:" if path is None else self._uri(path),
@@ -367,6 +382,7 @@ class Pool:
                 if path is not None:
                     self.patiently(lambda: self._use_wal(connection))
                 self._set_up(connection)
+                self.files.note(before, first=first)
             except BaseException:
                 connection.close()
                 raise
@@ -403,6 +419,7 @@ class Pool:
         connection.execute(f"PRAGMA journal_size_limit = {_WAL_KEPT}")
         # An open transaction must not write to the log before its commit: see fork.py.
         connection.execute("PRAGMA cache_spill = OFF")
+        connection.execute("PRAGMA schema_version").fetchone()  # reads, and so has the log made, where it isn't yet
 
     def patiently(self, action: Callable[[], T]) -> T:
         """Run a short action again while it is refused for a lock, within the lock timeout; the driver's errors bare.
@@ -507,7 +524,9 @@ class Pool:
             self._closed = True
         elif opened:
             usable = calm and all(transaction.clear() for transaction in held)
-            if not (usable and fork.adopt_locks(self.location.path)):
+            if not self.files.are_there():
+                self._orphaned = True  # whatever has the name now is another, and nothing is wrong with that
+            elif not (usable and fork.adopt_locks(self.location.path)):
                 self._orphaned = True
                 fork.set_unusable(self.location.path)
 

@@ -97,6 +97,7 @@ class SqliteTransaction(Operations):
         """Begin; whoever calls rolls it back for whatever comes out, also for what a signal's handler raises."""
         assert self._turn is not None  # noqa: S101 - it is begun once
         self._units = self._writers.begin(self._turn)
+        self._pool.files.check_whole()
         self._pool.hold(self)
 
     @property

@@ -10,9 +10,8 @@ transaction's is: so a fork and ``close`` know of it.
 
 from __future__ import annotations
 
-import os
 import time
-from typing import Final, TypeAlias
+from typing import Final
 
 from alkstore.errors import AlkstoreError
 from alkstore_sqlite import sql
@@ -21,33 +20,21 @@ from alkstore_sqlite.executor import Units
 from alkstore_sqlite.locking import Inside
 from alkstore_sqlite.pool import Pool
 
-Identity: TypeAlias = tuple[int, int]
-
-
-def identity(path: str) -> Identity | None:
-    """Return which file has the name; ``None`` where none has."""
-    try:
-        found = os.stat(path)  # noqa: PTH116 - the name alone is looked at: not opened, nor resolved
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
-
 
 class Watch:
     """What one thread sees of the database from outside; see ``pool.Held`` for the connection."""
 
-    def __init__(self, pool: Pool, file: Identity | None) -> None:
-        """Take the file that it is to be (see ``identity``)."""
+    def __init__(self, pool: Pool) -> None:
         self._pool: Final = pool
         self.inside = Inside()
         self._units: Units | None = None
         self._version: int | None = None
         self._over = False
-        self._file: Final = file
 
-    def is_replaced(self) -> bool:
-        """Say whether the name stands for another file by now, or for none."""
-        return identity(self._pool.location.path or "") != self._file
+    def is_lost(self) -> bool:
+        """Say whether the database's name stands for another file by now, or for none; or its log's, where that is known."""
+        files = self._pool.files
+        return not (files.are_there() if self._units is None else files.are_whole())
 
     def has_changed(self) -> bool:
         """Say whether anything may have been committed since it was asked last; the first time it may."""

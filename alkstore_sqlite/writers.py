@@ -40,8 +40,9 @@ class Turn(Hold):
 
     def __del__(self) -> None:
         """Give back what nobody did: where handlers raised again and again. The connection closes by itself."""
-        self.lent.clear()
-        self.give()
+        if self:  # else it has nothing, and may not even have been made to its end
+            self.lent.clear()
+            self.give()
 
 
 class Writers:
@@ -103,6 +104,7 @@ class Writers:
 
         def attempt() -> Units | None:
             pool.check_open()
+            pool.files.check()
             return self._try_begin(turn)
 
         units = self._in_line(attempt, time.monotonic() + pool.timeout)
@@ -135,7 +137,11 @@ class Writers:
         )
 
     def commit(self, turn: Turn) -> None:
-        """Commit what ``begin`` began; the connection is back and the lock free afterwards, unless a handler raised."""
+        """Commit what ``begin`` began; the connection is back and the lock free afterwards, unless a handler raised.
+
+        Or unless the file is another by now: that is raised before anything is committed, and the turn is to be abandoned.
+        """
+        self._pool.files.check_whole()
         try:
             self._commit(turn.lent[0])
         except sqlite3.Error as exc:

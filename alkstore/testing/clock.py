@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 from datetime import UTC, datetime
-from typing import Final
 
 from alkstore.clock import Duration, duration, instant, to_datetime, to_timedelta
+from alkstore.forking import survive
 
 
 class FrozenClock:
@@ -18,8 +18,13 @@ class FrozenClock:
 
     def __init__(self, start: datetime | None = None) -> None:
         """Stand at ``start``, by default at the instant at which it is made; ``ValidationError`` for a naive one."""
-        self._moving: Final = threading.Lock()
+        self._begin_anew()
         self._now = to_datetime(instant(datetime.now(UTC) if start is None else start, "start"))
+        survive(self, FrozenClock._begin_anew)
+
+    def _begin_anew(self) -> None:
+        """When it is made, and in a fork's child: nobody moves it."""
+        self._moving = threading.Lock()
 
     def __repr__(self) -> str:
         return f"FrozenClock({self._now.isoformat()})"

@@ -22,6 +22,7 @@ from typing import Final, Protocol, TypeVar, cast, runtime_checkable
 
 from alkstore.clock import SECOND, Duration, duration
 from alkstore.errors import NotSupportedError, PayloadError, StoreClosedError, ValidationError
+from alkstore.forking import survive
 from alkstore.limits import POLL_INTERVAL
 from alkstore.names import check_name
 from alkstore.options import check_int
@@ -160,10 +161,15 @@ class Worker:
         self._window = duration(ack_window, "ack_window") / SECOND
         self._sweep = duration(sweep_interval, "sweep_interval", positive=True) / SECOND
         self._routes: dict[str, _Route] = {}
-        self._run: _Run | None = None
-        self._starting = threading.Lock()
+        self._begin_anew()
+        survive(self, Worker._begin_anew)
         for queue, handler in (handlers or {}).items():
             self.add(queue, handler)
+
+    def _begin_anew(self) -> None:
+        """When it is made, and in a fork's child: the threads of a run are the parent's, so that it doesn't run here."""
+        self._run: _Run | None = None
+        self._starting = threading.Lock()
 
     @property
     def worker_id(self) -> str:

@@ -11,8 +11,11 @@ from typing import Any, cast
 
 import pytest
 
+from alkstore.protocols import Listener
 from alkstore.queue import Queue
 from alkstore.store import Store
+from alkstore_sqlite.locking import Mutex
+from alkstore_sqlite.writers import Turn
 from contract_tests.interrupting import StruckError, struck_at
 from contract_tests.scale import rounds
 from tests.harnesses import PostgresHarness, SqliteHarness
@@ -154,3 +157,74 @@ def test_whatever_is_raised_on_top_of_a_call_comes_out_and_nothing_is_lost_for_i
         except StruckError:  # the call may take fewer steps this time
             check_free(store, other)
         check_whole(store)
+
+
+def test_what_is_raised_on_top_of_a_listener_neither_loses_a_notification_nor_has_it_come_twice(
+    place: Callable[[], Store],
+) -> None:
+    store = place()
+    if store.health().wakes == "poll":
+        return  # it can't listen
+
+    def payloads(listener: Listener, last: str) -> list[str]:
+        got: list[str] = []
+        while not got or got[-1] != last:
+            found = listener.get(WAIT)
+            assert found is not None
+            got.append(found.payload)
+        return got
+
+    with store.listen("c") as listener:
+        step, done = 0, False
+        while not done:
+            sent = [f"{step} {number}" for number in range(3)]
+            with store.transaction() as tx:
+                for payload in sent:
+                    tx.notify("c", payload)
+            got: list[str] = []
+            try:
+                with struck_at(step):
+                    found = listener.get(WAIT)
+                assert found is not None
+                got.append(found.payload)
+                done = True  # it took fewer steps
+            except StruckError:
+                pass
+            store.notify("c", "last")
+            assert [*sent, "last"] == got + payloads(listener, "last")
+            step += 1
+        assert 10 < step
+
+
+def test_what_is_raised_while_a_turn_or_a_consumer_is_made_is_all_that_is_said(
+    place: Callable[[], Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its end comes then, too, with half of it there: an error in that would be printed, for nobody can catch it."""
+    store, said = place(), list[object]()
+    queue, mutex = store.queue("q"), Mutex()
+    monkeypatch.setattr("sys.unraisablehook", said.append)
+    for make in (lambda: Turn(mutex), lambda: queue.consume("w"), store.transaction):
+        step, done = 0, False
+        while not done:
+            try:
+                with struck_at(step):
+                    make()
+                done = True  # it took fewer steps
+            except StruckError:
+                pass
+            step += 1
+        assert step > 1
+    assert [] == said
+
+
+def test_a_waiter_that_a_handler_drove_away_stands_in_no_line(place: Callable[[], Store]) -> None:
+    """Nobody who waits behind one who is gone would be the head."""
+    store = place()
+    queue = store.queue("q")
+    queue.wait(0.001)
+    with struck_at(None) as steps:
+        queue.wait(0.001)
+    for step in range(steps.taken):
+        with contextlib.suppress(StruckError), struck_at(step):
+            queue.wait(0.001)
+        assert [] == store.wakes.waiters._line("q")

@@ -201,6 +201,19 @@ def wait_for_jobs(path: str) -> None:
         store.queue("idle").wait()
 
 
+def enqueue_on_demand(path: str) -> None:
+    """Enqueue numbers from 0, one for each line, up to 2 ms after it was heard."""
+    dice = random.Random()
+    with alkstore.open(f"sqlite:///{path}", durability="relaxed") as store:
+        say("ready")
+        turn = 0
+        while hear():
+            time.sleep(dice.uniform(0, 0.002))
+            store.queue("q").enqueue(turn)
+            store.notify("c", str(turn))
+            turn += 1
+
+
 def fork_four(url: str, how: str) -> None:
     """Enqueue 1, have 4 children enqueue 100 each and end, and go on."""
     store = alkstore.open(url, durability="relaxed")
