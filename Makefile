@@ -52,11 +52,10 @@ contract:  ## Run only the contract suite, on any engine [HARNESS="module:Class 
 	@.ci/venv $(VENV) dev
 	ALKSTORE_TEST_SCALE=$(SCALE) $(pytest) $(parallel) --pyargs contract_tests.suite $(harnesses)
 
-bench:  ## Compare alkstore with the bare driver, and time its wakes, in one run [URL=postgresql://...]
-	@.ci/venv $(VENV) $(if $(call given,URL),postgres)
-	@$(PY) benchmarks/quick.py $(if $(call given,URL),--url "$$URL")
-	@$(PY) benchmarks/wake.py $(if $(call given,URL),--url "$$URL")
+bench:  ## Measure alkstore beside the bare drivers and its peers [QUICK=1] [ONLY=...] [QUESTION=...] [ENGINE=...] [ROUNDS=5]
+	@.ci/venv $(VENV) dev
+	@$(PY) -m benchmarks $(if $(filter-out 0,$(QUICK)),--quick) $(foreach option,ONLY QUESTION ENGINE ROUNDS OUT,$(if $(and $(call given,$(option)),$($(option))),--$(shell echo $(option) | tr A-Z a-z) "$($(option))"))
 
 clean:  ## Remove what the other targets have made
-	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-bench build dist .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
