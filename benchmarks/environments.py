@@ -49,11 +49,13 @@ def environment(system: type[System], folder: Path) -> Path:
 def _install(system: type[System], python: Path) -> None:
     pip = [str(python), "-m", "pip", "--disable-pip-version-check", "--no-input", "install", "-q"]
     requirements = str(REQUIREMENTS / f"{system.requirements}.txt")
+    if system.requirements != "honker":
+        _run([*pip, "-r", requirements])
+        return
     try:
+        # Its source would need a compiler for Rust, and what that fetches.
         _run([*pip, "--only-binary", ":all:", "-r", requirements])
     except NotInstalledError:
-        if system.requirements != "honker":
-            raise
         _install_honker(pip, python, requirements)
 
 

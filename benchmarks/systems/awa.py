@@ -1,7 +1,8 @@
 """awa-pg: ``Client.insert`` for one, ``enqueue_many_copy`` for many, ``AsyncClient.start`` for the worker, as its README has them.
 
-Its worker runs with 256 workers on the queue where a great many jobs count most, which did best of 10, 64 and 256, and else with
-the README's 4. It has no claiming by hand.
+Its tables are made by ``migrate`` and ``install_queue_storage``, its newer storage, which its README recommends and without which
+there is no ``enqueue_many_copy``. Its worker runs with 256 workers on the queue where a
+great many jobs count most, which did best of 10, 64 and 256, and else with the README's 4. It has no claiming by hand.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ class Awa(Asynchronous):
         self._client: Any = peer("awa").Client(place)
         if create:
             self._client.migrate()
+            self.run(self._install())
 
     def close(self) -> None:
         """Disconnect."""
@@ -75,6 +77,11 @@ class Awa(Asynchronous):
     def work(self, tally: Tally, *, best: bool) -> None:
         """Run its workers."""
         self.run(self._work(tally, 256 if best else 4))
+
+    async def _install(self) -> None:
+        client: Any = peer("awa").AsyncClient(self._place)
+        await client.install_queue_storage()
+        await client.close()
 
     async def _work(self, tally: Tally, workers: int) -> None:
         client: Any = peer("awa").AsyncClient(self._place)

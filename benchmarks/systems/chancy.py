@@ -1,8 +1,8 @@
 """chancy: ``sync_push``, ``sync_push_many``, and ``Worker``, as its documentation has them.
 
 For a great many jobs its worker runs the executor that its documentation recommends for short ones,
-``Chancy.Executor.Async``, 256 at a time, which did better than threads; else the same with its default concurrency. It has no claiming by hand. Installed with
-psycopg's C parts, as psycopg's documentation recommends.
+``Chancy.Executor.Async``, 256 at a time, which did better than threads; else the same with its
+default concurrency. It has no claiming by hand. Installed with psycopg's C parts, as psycopg's documentation recommends.
 """
 
 from __future__ import annotations

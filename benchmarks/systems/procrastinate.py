@@ -1,7 +1,8 @@
 """procrastinate: ``task.defer``, ``task.batch_defer`` and ``run_worker_async``, as its documentation has them.
 
 Its worker runs with a concurrency of 30 where a great many jobs count most, else with its default of 1; jobs stay in the
-table as done, which is its default. It has no claiming by hand. Installed with psycopg's C parts, as psycopg's documentation recommends.
+table as done, which is its default. It has no claiming by hand. Installed with psycopg's C parts, as psycopg's documentation
+recommends.
 """
 
 from __future__ import annotations

@@ -116,9 +116,8 @@ class RawPostgres(System):
             rows = self._execute(_FUSED, (held, _BATCH if best else 1)).fetchall()
             held = [row[0] for row in rows]
             if not rows:
-                if not best:
-                    for _ in self._connection.notifies(timeout=_GLANCE, stop_after=1):
-                        pass
+                for _ in self._connection.notifies(timeout=_GLANCE, stop_after=1):
+                    pass
             elif best:
                 tally.many(len(rows))
             else:

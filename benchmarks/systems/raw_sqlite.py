@@ -98,9 +98,11 @@ class RawSqlite(System):
         if best:
             while not tally.over.is_set():
                 claimed = self._claim(_BATCH)
-                if claimed:
-                    tally.many(len(claimed))
-                    self._ack(claimed)
+                if not claimed:
+                    tally.over.wait(_GLANCE)
+                    continue
+                tally.many(len(claimed))
+                self._ack(claimed)
             return
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
             receiver.bind(str(self._bell))
