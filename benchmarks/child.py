@@ -9,9 +9,11 @@ Each line in is an object whose ``do`` is one of
 - ``work`` (``expected``, ``best``, ``tell``): run the system's worker, until so many jobs are handled, or nothing is left
   where ``expected`` isn't given, or ``stop`` comes; with ``tell``, a line for each job when its handler begins;
 - ``time`` (``operation``, ``arguments``, ``seconds``): do it again and again, and tell how often, the longest, and errors;
-- ``stop`` and ``spent`` are heard meanwhile too: end the work, and tell the processor's seconds so far.
+- ``stop``, ``drained`` and ``spent`` are heard meanwhile too: end the work; know that another worker has found nothing left;
+  tell the processor's seconds so far.
 
-and each has one line in answer: ``{"ok": {...}}``, or ``{"error": "Type: text"}`` from which nothing follows.
+and each but ``stop`` and ``drained`` has one line in answer:
+``{"ok": {...}}``, or ``{"error": "Type: text"}`` from which nothing follows.
 """
 
 from __future__ import annotations
@@ -77,6 +79,9 @@ class Child:
                 self._stopped = True
                 if self._working is not None:
                     self._working.end()
+            elif message["do"] == "drained":
+                if self._working is not None:
+                    self._working.drained.set()
             elif message["do"] == "spent":
                 self._say({"ok": {"spent": spent()}})
             else:

@@ -82,6 +82,10 @@ class Child:
             if "error" in message:
                 raise ChildError(message["error"].splitlines()[0])
 
+    def has_answered(self) -> bool:
+        """Whether there is a line to be heard at once."""
+        return not self._lines.empty()
+
     def hear(self, patience: float) -> Message:
         """Return its next line, whatever it is."""
         try:

@@ -23,6 +23,9 @@ class Tally:
         self.first = 0
         self.last = 0
         self.over = threading.Event()
+        self.drained = threading.Event()
+        """Set when another worker has found nothing left."""
+
         self._handled = 0
         self._tell = tell
         self._listeners: list[Callable[[], object]] = []
@@ -40,12 +43,15 @@ class Tally:
             self._count(1, now)
         if self._tell is not None:
             self._tell(number, now)
-        if self._handled == self.expected:
-            self.end()
+        self._look()
 
     def many(self, count: int) -> None:
         """Count so many jobs at once: for those who handle by the batch, and in one thread."""
         self._count(count, time.monotonic_ns())
+        self._look()
+
+    def _look(self) -> None:
+        # At least: two threads may both have counted before either of them looks.
         if self.expected is not None and self._handled >= self.expected:
             self.end()
 
@@ -80,7 +86,8 @@ class Tally:
         while not self.over.wait(_GLANCE):
             now = time.monotonic_ns()
             if self._handled == 0:
-                if time.monotonic() - begun > _LONGEST_START:
+                waited = time.monotonic() - begun
+                if waited > (_LAST_GASP if self.drained.is_set() else _LONGEST_START):
                     self.end()
             elif now - self.last > _LAST_GASP * 1e9:
                 self.end()

@@ -6,11 +6,15 @@ alkstore has its default settings, those of its peers the best that were found; 
 
 from __future__ import annotations
 
-from typing import Any
+import time
+from typing import Any, Final
 
 from benchmarks.bench import Bench, Measured
 from benchmarks.children import Child, ChildError
 from benchmarks.rates import settled
+
+_GLANCE: Final = 0.002
+_PATIENCE: Final = 300.0
 
 
 def row(processes: int) -> str:
@@ -44,7 +48,7 @@ def drained(group: list[Child], jobs: int) -> Measured:
     expected = jobs if len(group) == 1 else None
     for child in group:
         child.tell({"do": "work", "expected": expected, "best": True, "tell": False})
-    answers: list[dict[str, Any]] = [child.answer() for child in group]
+    answers = _answers(group)
     handled = sum(answer["handled"] for answer in answers)
     if handled < jobs:
         raise ChildError(f"its worker did {handled:,} of {jobs:,} jobs")
@@ -53,3 +57,21 @@ def drained(group: list[Child], jobs: int) -> Measured:
     speed = handled / max(last - first, 1) * 1e9
     note = "did some jobs twice" if handled > jobs else ""
     return Measured(speed, jobs, sum(answer["spent"] for answer in answers), note)
+
+
+def _answers(group: list[Child]) -> list[dict[str, Any]]:
+    """Return what each answers; once one has found nothing left, those who never had a job needn't wait for one."""
+    working = list(group)
+    found: list[dict[str, Any]] = []
+    deadline = time.monotonic() + _PATIENCE
+    while working:
+        ready = [child for child in working if child.has_answered()]
+        if not ready and time.monotonic() < deadline:
+            time.sleep(_GLANCE)
+            continue
+        for child in ready or working:
+            found.append(child.answer(_GLANCE))
+            working.remove(child)
+        for child in working:
+            child.tell({"do": "drained"})
+    return found

@@ -6,9 +6,9 @@ import dataclasses
 import json
 import subprocess
 import sys
+import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any, ClassVar
-from xml.etree import ElementTree
 
 import pytest
 
@@ -149,12 +149,10 @@ def test_what_an_adapter_enqueues_it_claims_and_acks(
         return
     server = request.getfixturevalue("postgres_server") if league.engine == "postgresql" else None
     with bench_of(league, server, tmp_path).group(system) as (child,):
-        for enqueue in ({"operation": "enqueue"}, {"operation": "enqueue_many", "batch": 7}, {"operation": "fill"}):
-            operation = enqueue.pop("operation")
-            for claim in ({"operation": "claim_ack"}, {"operation": "claim_batches", "batch": 10}):
-                child.run(str(operation), jobs=JOBS, **enqueue)
-                answer = child.run(**{"jobs": JOBS, **claim})  # pyright: ignore[reportArgumentType] - by name
-                assert answer["seconds"] > 0
+        for operation, arguments in (("enqueue", {}), ("enqueue_many", {"batch": 7}), ("fill", {})):
+            for claim, batch in (("claim_ack", {}), ("claim_batches", {"batch": 10})):
+                child.run(operation, 60.0, jobs=JOBS, **arguments)
+                assert child.run(claim, 60.0, jobs=JOBS, **batch)["seconds"] > 0
         child.run("fill", jobs=JOBS)
         assert len(child.run("claim_times", jobs=JOBS)["returned"]) == JOBS
         child.run("fill", jobs=JOBS)
@@ -272,7 +270,7 @@ def test_every_line_of_a_markdown_table_has_as_many_cells_as_its_head(figures: F
 
 
 def test_the_picture_is_well_formed_and_has_a_bar_for_each_figure(figures: Figures) -> None:
-    tree = ElementTree.fromstring(svg(figures))
+    tree = ET.fromstring(svg(figures))  # noqa: S314 - our own
     bars = [element for element in tree.iter("{http://www.w3.org/2000/svg}rect") if element.get("fill")]
     widths = {float(bar.get("width", "0")) for bar in bars}
     assert len(bars) == 2
@@ -289,13 +287,13 @@ def test_the_program_writes_what_it_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("benchmarks.__main__.QUICK", TINY)
-    arguments = "--quick --rounds 2 --engine sqlite-full --only raw,alkstore --question enqueue".split()
+    arguments = ["--quick", "--rounds=2", "--engine=sqlite-full", "--only=raw,alkstore", "--question=enqueue"]
     out = tmp_path / "out"
     assert main([*arguments, "--out", str(out), "--places", str(tmp_path)]) == 0
     written: dict[str, Any] = json.loads((out / "results.json").read_text(encoding="utf-8"))
     assert [(cell["system"], len(cell["values"])) for cell in written["cells"]] == [(RAW, 2), (OURS, 2)]
     assert (out / "RESULTS.md").read_text(encoding="utf-8").startswith("# Results")
-    ElementTree.fromstring((out / "results.svg").read_text(encoding="utf-8"))
+    ET.fromstring((out / "results.svg").read_text(encoding="utf-8"))  # noqa: S314 - our own
     assert "SQLite, WAL, synchronous = FULL" in capsys.readouterr().out
 
 
