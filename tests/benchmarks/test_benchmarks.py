@@ -159,9 +159,6 @@ def test_what_an_adapter_enqueues_it_claims_and_acks(
         worked = child.ask({"do": "work", "expected": JOBS, "best": True, "tell": False})
         assert worked["handled"] == JOBS
         assert worked["first"] <= worked["last"]
-        child.tell({"do": "work", "expected": None, "best": True, "tell": False})
-        child.tell({"do": "stop"})
-        assert child.answer(30.0)["handled"] == 0
 
 
 def test_a_worker_that_is_to_tell_says_when_each_job_began_and_stops_when_told(bench: Bench) -> None:
