@@ -76,9 +76,7 @@ class Child:
         for line in lines:
             message: Message = json.loads(line)
             if message["do"] == "stop":
-                self._stopped = True
-                if self._working is not None:
-                    self._working.end()
+                self._stop()
             elif message["do"] == "drained":
                 if self._working is not None:
                     self._working.drained.set()
@@ -86,6 +84,7 @@ class Child:
                 self._say({"ok": {"spent": spent()}})
             else:
                 self._told.put(message)
+        # The runner has ended, or was: a worker that waits for jobs would wait for ever.
         self._told.put(None)
 
     def serve(self) -> int:
@@ -160,6 +159,11 @@ class Child:
             longest = max(longest, now - then)
         figures = {"done": done, "longest": longest, "errors": errors, "failures": failures}
         return {**figures, "seconds": now - begun, "spent": spent() - processor}
+
+    def _stop(self) -> None:
+        self._stopped = True
+        if self._working is not None:
+            self._working.end()
 
     def _heard(self, number: int, at: int) -> None:
         self._say({"heard": number, "at": at})

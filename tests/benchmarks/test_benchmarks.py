@@ -26,6 +26,7 @@ from benchmarks.table import markdown, text
 from benchmarks.tally import Tally
 from tests.support.postgres_server import PostgresServer
 
+ROOT = Path(__file__).resolve().parents[2]
 JOBS = 30
 TINY = dataclasses.replace(
     QUICK,
@@ -172,6 +173,31 @@ def test_a_worker_that_is_to_tell_says_when_each_job_began_and_stops_when_told(b
             assert waiting.answer(30.0)["handled"] == 3
 
 
+def test_a_worker_ends_with_the_runner_that_started_it(tmp_path: Path) -> None:
+    """A runner that is killed leaves nobody behind who waits for jobs."""
+    ours = next(system for system in OUR_OWN if (system.name, system.engine) == (OURS, "sqlite"))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.child", ours.__module__, ours.__name__],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    )
+    place = {"do": "open", "place": str(tmp_path / "x.db"), "durability": "normal", "create": True}
+    work = {"do": "work", "expected": None, "best": False, "tell": True}
+    enqueued = {"do": "run", "operation": "enqueue", "arguments": {"jobs": 1, "first": 7}}
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with process:
+        for message in (place, enqueued, work):
+            process.stdin.write(json.dumps(message) + "\n")
+        process.stdin.flush()
+        while json.loads(process.stdout.readline()).get("heard") != 7:
+            pass
+        process.stdin.close()
+        assert process.wait(30) == 0
+
+
 @pytest.fixture
 def misbehaving(tmp_path: Path) -> Any:
     with Child(Misbehaving, Path(sys.executable)) as child:
@@ -305,9 +331,8 @@ def test_what_the_program_does_not_know_is_named(argument: str, capsys: pytest.C
 def test_a_child_needs_nothing_but_the_standard_library() -> None:
     """A peer's environment has neither alkstore's driver nor the tests' tools."""
     code = "import sys, benchmarks.child, benchmarks.systems as s; s.systems; print(*sorted(sys.modules))"
-    root = Path(__file__).resolve().parents[2]
     told = subprocess.run(
-        [sys.executable, "-I", "-c", f"import sys; sys.path.insert(0, {str(root)!r}); {code}"],
+        [sys.executable, "-I", "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); {code}"],
         capture_output=True,
         text=True,
         check=True,
