@@ -16,7 +16,7 @@ pytest := $(PY) -m pytest -p contract_tests.plugin -p tests.support.postgres_plu
 parallel := $(if $(filter-out 0 1,$(WORKERS)),-n $(WORKERS) --dist loadgroup)
 harnesses = $(foreach harness,$(HARNESS),--harness $(harness))
 
-# DIR and URL are heeded only when written on the command line: both are names that an environment may hold by chance.
+# DIR, URL and what `bench` takes are heeded only when written on the command line: an environment may hold such names by chance.
 given = $(findstring command,$(origin $(1)))
 
 .DEFAULT_GOAL := help
@@ -52,11 +52,10 @@ contract:  ## Run only the contract suite, on any engine [HARNESS="module:Class 
 	@.ci/venv $(VENV) dev
 	ALKSTORE_TEST_SCALE=$(SCALE) $(pytest) $(parallel) --pyargs contract_tests.suite $(harnesses)
 
-bench:  ## Compare alkstore with the bare driver, and time its wakes, in one run [URL=postgresql://...]
-	@.ci/venv $(VENV) $(if $(call given,URL),postgres)
-	@$(PY) benchmarks/quick.py $(if $(call given,URL),--url "$$URL")
-	@$(PY) benchmarks/wake.py $(if $(call given,URL),--url "$$URL")
+bench:  ## Measure alkstore beside its peers [QUICK=1] [ENGINE=sqlite] [ONLY=raw,alkstore] [QUESTION=worker] [ROUNDS=5] [OUT=directory]
+	@.ci/venv $(VENV) dev
+	@$(PY) -m benchmarks $(if $(and $(call given,QUICK),$(filter-out 0,$(QUICK))),--quick)$(if $(call given,ENGINE), --engine "$$ENGINE")$(if $(call given,ONLY), --only "$$ONLY")$(if $(call given,QUESTION), --question "$$QUESTION")$(if $(call given,ROUNDS), --rounds "$$ROUNDS")$(if $(call given,OUT), --out "$$OUT")
 
 clean:  ## Remove what the other targets have made
-	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-bench build dist .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
