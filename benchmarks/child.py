@@ -84,7 +84,8 @@ class Child:
                 self._say({"ok": {"spent": spent()}})
             else:
                 self._told.put(message)
-        # The runner has ended, or was: a worker that waits for jobs would wait for ever.
+        # The runner has ended, or was killed: a worker that waits for jobs would wait for ever.
+        self._stop()
         self._told.put(None)
 
     def serve(self) -> int:
