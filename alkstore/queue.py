@@ -108,19 +108,24 @@ class Queue(protocols.Queue):
         self._store.check_open()
         _check_iterable(items, "items", "payloads or Items")
         common = cast(Mapping[str, object], options)
-        self._stamped(b"", common)  # wrong even where there are no items
-        ready, hooks = 0, self._store.hooks
+        pattern = self._stamped(b"", common)  # wrong even where there are no items
+        codec, limit, hooks = self._codec, self._store.max_payload, self._store.hooks
         stamp = None if hooks is None else hooks.stamp(self._name, many=True)
-        with Spool() as spool:
+        own = ready = 0
+        with Spool(pattern) as spool:
             for item in items:
                 if isinstance(item, Item):
                     job = self._resolve(item.payload, merge_options(common, item.options))
+                    own += 1
+                    ready += _can_be_had(job)
+                    spool.add(job if stamp is None else stamp(job))
                 else:
-                    job = self._resolve(item, common)
-                ready += _can_be_had(job)
-                spool.add(job if stamp is None else stamp(job))
+                    spool.add_alike(encode(codec, item, limit))
+            if stamp is not None and spool.chunks:
+                spool.pattern = stamp(pattern)
             ids = self._insert(spool)
         if ids:
+            ready += _can_be_had(pattern) * (len(ids) - own)
             self._session.ring(self._name, ready)
             if hooks is not None:
                 hooks.enqueued(self._session, self._name, ids)

@@ -7,11 +7,11 @@ and payload is exactly what is stored, and nothing is left to decide.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, overload
 
 from alkstore.clock import Micros, to_datetime, to_timedelta
 from alkstore.codec import decode_headers
@@ -66,6 +66,32 @@ class NewJob(NamedTuple):
     """A duration that the statement adds to its one now; ``None`` is never."""
     keep_result: Micros | None = None
     """How long what it comes to is kept, from then on; ``None``: nothing is."""
+
+
+class Alike(Sequence[NewJob]):
+    """Jobs that differ in nothing but their payloads: what most bulk inserts consist of.
+
+    A sequence as any other. An engine that knows it can write what they share once, instead of comparing thousands of records.
+    """
+
+    __slots__ = ("pattern", "payloads")
+
+    def __init__(self, pattern: NewJob, payloads: list[bytes]) -> None:
+        """Have a job for each payload, in their order, otherwise like the pattern, whose own payload counts for nothing."""
+        self.pattern: Final = pattern
+        self.payloads: Final = payloads
+
+    def __len__(self) -> int:
+        return len(self.payloads)
+
+    @overload
+    def __getitem__(self, index: int) -> NewJob: ...
+    @overload
+    def __getitem__(self, index: slice) -> Alike: ...
+    def __getitem__(self, index: int | slice) -> NewJob | Alike:
+        if isinstance(index, slice):
+            return Alike(self.pattern, self.payloads[index])
+        return self.pattern._replace(payload=self.payloads[index])
 
 
 class JobRow(NamedTuple):

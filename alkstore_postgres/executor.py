@@ -14,6 +14,7 @@ from alkstore.clock import Micros
 from alkstore.engine import Executor, Results, SweepTexts
 from alkstore.limits import ID_MAX
 from alkstore.records import (
+    Alike,
     BuryRef,
     ClaimBatch,
     ClaimRef,
@@ -58,12 +59,11 @@ class PostgresExecutor(Executor, Results):
         common: dict[str, object] = {"queue": queue, "now": _int8(now)}
         if len(jobs) == 1:
             return _ids(self._runner.write(sql.INSERT_ONE, _alike(first) | common | {"payload": first.payload}))
-        common["payloads"] = [job.payload for job in jobs]
-        codec, stamps = first.codec, first[2:]
-        if all(job[2:] == stamps and job.codec == codec for job in jobs):
-            found = self._runner.write(sql.INSERT, _alike(first) | common)
+        if isinstance(jobs, Alike):
+            found = self._runner.write(sql.INSERT, _alike(first) | common | {"payloads": jobs.payloads})
         else:
-            found = self._runner.write(sql.INSERT_MIXED, _mixed(jobs) | common)
+            payloads = [job.payload for job in jobs]
+            found = self._runner.write(sql.INSERT_MIXED, _mixed(jobs) | common | {"payloads": payloads})
         # Ids are drawn in the order of the jobs; the order in which RETURNING gives them is nobody's promise.
         return sorted(_ids(found))
 

@@ -15,6 +15,7 @@ from alkstore.clock import SECOND, Micros, host_now
 from alkstore.engine import SweepTexts
 from alkstore.limits import ID_MAX
 from alkstore.records import (
+    Alike,
     BuryRef,
     ClaimBatch,
     ClaimRef,
@@ -93,7 +94,11 @@ class Units:
             return [cast(int, self.execute(sql.INSERT, _insert_row(queue, jobs[0], created_at)).lastrowid)]
         if not jobs:
             return []
-        self.executemany(sql.INSERT, (_insert_row(queue, job, created_at) for job in jobs))
+        if isinstance(jobs, Alike):
+            *stamps, _, keep_result = _insert_row(queue, jobs.pattern, created_at)
+            self.executemany(sql.INSERT, [(*stamps, payload, keep_result) for payload in jobs.payloads])
+        else:
+            self.executemany(sql.INSERT, (_insert_row(queue, job, created_at) for job in jobs))
         last: int = self.execute(sql.LAST_ID).fetchone()[0]
         return list(range(last - len(jobs) + 1, last + 1))
 
