@@ -173,7 +173,7 @@ class PostgresJoined(JoinedConnection):
     def ring(self, queue: str, count: int) -> None:
         """Notify within the transaction; of nobody, so that the store's own waiters are told, too."""
         channels = self._statements.channels
-        self.write(sql.RING, {"channel": channels.wakes, "payloads": [channels.wake("", queue, count)]})
+        self.write(sql.RING_WITHIN, {"channel": channels.wakes, "payloads": [channels.wake("", queue, count)]})
 
     # --- savepoints ----------------------------------------------------------------------------------------------
 

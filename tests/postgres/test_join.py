@@ -27,6 +27,7 @@ from alkstore import (
     ValidationError,
 )
 from alkstore.store import Store
+from alkstore_postgres import sql
 from tests.postgres.conftest import Opener
 from tests.postgres.door import Door, engine_of, in_transaction
 from tests.support.joining import results_through, work_through
@@ -451,3 +452,20 @@ def test_a_savepoint_that_can_not_be_rolled_back_to_hides_no_exception(
         door.do("SELECT pg_terminate_backend(%s, 10000)", connection.info.backend_pid)
         raise ZeroDivisionError
     assert door.live() == set()
+
+
+def test_a_wake_in_the_applications_transaction_leaves_its_durability_alone(
+    store: Store, connect: Callable[..., psycopg.Connection[Any]]
+) -> None:
+    """What is rung by itself is committed without waiting for the disk; what the application commits isn't."""
+    connection = connect()
+    connection.execute("SET synchronous_commit TO on")
+    connection.commit()
+    with connection.transaction():
+        store.join(connection, wake="notify").queue("q").enqueue("x")
+        assert ("on",) == connection.execute("SHOW synchronous_commit").fetchone()
+    ring = sql.Statements("alkstore")[sql.RING]
+    with connection.transaction():
+        connection.execute(ring, {"channel": "alkstore", "payloads": ["x", "y"]})
+        assert ("off",) == connection.execute("SHOW synchronous_commit").fetchone()
+    assert ("on",) == connection.execute("SHOW synchronous_commit").fetchone()
