@@ -244,40 +244,39 @@ class Queue(protocols.Queue):
         session, store = self._session, self._store
         store.check_open()
         _check_iterable(handles_or_ids, "handles_or_ids", "handles and ids")
-        named: dict[int, dict[ClaimRef, list[JobHandle]]] = {}  # by job: what it was named by, in order, each once
+        named: dict[ClaimRef, list[JobHandle]] = {}  # what was named, in order, each once
         for entry in cast(Iterable[object], handles_or_ids):
             if isinstance(entry, JobHandle):
                 ref = entry.ref_for(self._name, session)
                 if ref is not None:
-                    named.setdefault(ref.job_id, {}).setdefault(ref, []).append(entry)
+                    named.setdefault(ref, []).append(entry)
             elif isinstance(entry, int) and not isinstance(entry, bool):
                 if can_exist(entry):
-                    named.setdefault(int(entry), {}).setdefault(ClaimRef(int(entry), None), [])
+                    named.setdefault(ClaimRef(int(entry), None), [])
             else:
                 raise ValidationError(f"handles_or_ids must hold handles and ids, not {type(entry).__name__}")
         executor = session.executor()
         count = 0
         while named:
             # One round, but for jobs that are named by several claims: which of those it was must be known (Z-3).
-            refs = {job_id: next(iter(ways)) for job_id, ways in named.items()}
+            refs: dict[int, ClaimRef] = {}
+            for ref in named:
+                refs.setdefault(ref.job_id, ref)
             acked = set(self._ack(executor, list(refs.values()), named))
             count += len(acked)
             for job_id, ref in refs.items():
-                handles = named[job_id].pop(ref)
+                handles = named.pop(ref)
                 if job_id in acked:
                     note_settled(session, self._name, job_id, handles)
                 else:
                     note_refused(session, handles)
-                if job_id in acked or not named[job_id]:
-                    del named[job_id]
+            named = {ref: handles for ref, handles in named.items() if ref.job_id not in acked}
         return count
 
-    def _ack(
-        self, executor: Executor, refs: list[ClaimRef], named: Mapping[int, Mapping[ClaimRef, list[JobHandle]]]
-    ) -> list[int]:
+    def _ack(self, executor: Executor, refs: list[ClaimRef], named: Mapping[ClaimRef, list[JobHandle]]) -> list[int]:
         """Ack in one statement: in the plain one where no job can keep a result."""
         store, session = self._store, self._session
-        known = all(handles and not handles[0].claim.may_keep for handles in (named[r.job_id][r] for r in refs))
+        known = all((handles := named[ref]) and not handles[0].claim.may_keep for ref in refs)
         if known or not store.capabilities.results:
             return executor.ack(self._name, refs, store.now())
         nothing = encode_result(store, None)
