@@ -10,9 +10,11 @@ a Unix socket, which is the quickest way there is to tell another process.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import socket
 import sqlite3
+import tempfile
 import time
 from pathlib import Path
 from typing import ClassVar
@@ -44,7 +46,8 @@ class RawSqlite(System):
 
     def open(self, place: str, durability: Durability, *, create: bool) -> None:
         """Connect."""
-        self._bell = Path(f"{place}.bell")
+        # Not beside the database: a socket's path may have a hundred characters only.
+        self._bell = Path(tempfile.gettempdir()) / f"bell-{hashlib.sha256(place.encode()).hexdigest()[:16]}"
         self._connection = sqlite3.connect(place, isolation_level=None, timeout=30)
         self._execute = self._connection.execute
         self._execute("PRAGMA journal_mode = WAL")
