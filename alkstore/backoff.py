@@ -9,8 +9,6 @@ retry is never immediate, and half is spread, so that jobs that failed together 
 from __future__ import annotations
 
 import random
-from collections.abc import Generator
-from contextlib import contextmanager
 from typing import Final
 
 from alkstore.clock import SECOND, Micros
@@ -18,20 +16,7 @@ from alkstore.records import JobRow
 
 # The system's generator has no state: nothing for a fork to copy into every child, and an application that seeds
 # `random` for its own ends neither changes the jitter nor has its sequence changed by it.
-_SYSTEM: Final = random.SystemRandom()
-
-_generator: random.Random = _SYSTEM
-
-
-@contextmanager
-def drawing_from(generator: random.Random) -> Generator[None]:
-    """Return a block in which this process draws its delays from a generator, for tests that must be able to repeat them."""
-    global _generator  # noqa: PLW0603 - a process has one curve to draw from
-    _generator = generator
-    try:
-        yield
-    finally:
-        _generator = _SYSTEM
+_RANDOM: Final = random.SystemRandom()
 
 
 def delay_bounds(attempt: int, base: int, cap: int) -> tuple[int, int]:
@@ -44,7 +29,7 @@ def delay_bounds(attempt: int, base: int, cap: int) -> tuple[int, int]:
 
 def draw_delay(attempt: int, base: int, cap: int) -> int:
     """Draw the delay after the given attempt, in whole seconds (J-7)."""
-    return _generator.randint(*delay_bounds(attempt, base, cap))
+    return _RANDOM.randint(*delay_bounds(attempt, base, cap))
 
 
 def pause(first: float, longest: float, failures: int) -> float:

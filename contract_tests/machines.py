@@ -11,9 +11,8 @@ Claims are kept for good. Most of them are stale before long, and are used all t
 from __future__ import annotations
 
 import itertools
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from random import Random
 from typing import Final, NamedTuple, Protocol
 
 from hypothesis import assume
@@ -22,7 +21,6 @@ from hypothesis.stateful import (
     Bundle,
     MultipleResults,
     RuleBasedStateMachine,
-    initialize,
     invariant,
     multiple,
     precondition,
@@ -30,7 +28,6 @@ from hypothesis.stateful import (
 )
 
 from alkstore import Backoff, ClaimLostError
-from alkstore.backoff import drawing_from
 from alkstore.protocols import JobHandle, Queue, Store, Transaction
 from contract_tests.compare import length, micros, model_rows, model_view, moment, row_views, stats_view, view
 from contract_tests.harness import Harness
@@ -135,7 +132,6 @@ class StoreMachine(RuleBasedStateMachine):
 
     def __init__(self, ground: Ground) -> None:
         super().__init__()
-        self.ends = ExitStack()
         self.ground = ground
         self.ground.clock.set(START)
         self.model = ModelStore()
@@ -143,11 +139,6 @@ class StoreMachine(RuleBasedStateMachine):
         self.held: list[Held] = []
         run = next(_runs)
         self.names = [f"{name}{run}" for name in _NAMES]
-
-    @initialize(seed=st.integers(0, 2**16))
-    def seed(self, seed: int) -> None:
-        """Have the delays of retries drawn so that they come again when Hypothesis repeats the run."""
-        self.ends.enter_context(drawing_from(Random(seed)))
 
     # --- helpers -------------------------------------------------------------------------------------------------
 
@@ -436,7 +427,6 @@ class StoreMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Close what is open, and leave no rows for the next run to wade through."""
-        self.ends.close()
         while self.open:
             self.open.pop().manager.__exit__(Undo, Undo("the run is over"), None)
         for name in self.names:
