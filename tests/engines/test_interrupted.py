@@ -228,3 +228,24 @@ def test_a_waiter_that_a_handler_drove_away_stands_in_no_line(place: Callable[[]
         with contextlib.suppress(StruckError), struck_at(step):
             queue.wait(0.001)
         assert [] == store.wakes.waiters._line("q")
+
+
+def test_a_consumer_that_a_handler_drove_away_stands_in_no_line(place: Callable[[], Store]) -> None:
+    """Likewise; be it that it waits, has just claimed, or is about to end."""
+    store = place()
+    queue = store.queue("q")
+
+    def take() -> None:
+        with queue.consume("w") as consumer:
+            next(consumer).ack()
+
+    queue.enqueue(0)
+    take()
+    queue.enqueue(0)
+    with struck_at(None) as steps:
+        take()
+    for step in range(steps.taken):
+        queue.enqueue(step)
+        with contextlib.suppress(StruckError), struck_at(step):
+            take()
+        assert [] == store.wakes.waiters._line("q")
