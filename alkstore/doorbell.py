@@ -64,6 +64,10 @@ class Doorbell:
         """Wait until everything was rung, for a bounded time."""
         self._helper.flush(_FLUSHED_WITHIN)
 
+    def end(self) -> None:
+        """Keep no thread once all is rung: of many stores that are opened and closed in turn, each would have one."""
+        self._helper.end()
+
     def _work(self) -> None:
         while self._asked:
             wait = self._rested - time.monotonic()

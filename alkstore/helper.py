@@ -117,7 +117,7 @@ class Helper:
         self._name: Final = name
         self._work: Final = work
         self._pending: Final = pending
-        self._linger: Final = linger
+        self._linger = linger
         self._called: Final = Flag()
         self._running: Final = Flag()
         self._rested: Final = Flag()
@@ -140,6 +140,11 @@ class Helper:
                 return False
             self._rested.wait(min(left, _STEP))
         return not self._pending()
+
+    def end(self) -> None:
+        """Have the thread go as soon as nothing is left to do; called later, it comes for that alone."""
+        self._linger = 0.0
+        self._called.set()
 
     def _start(self) -> bool:
         if not self._running.set():

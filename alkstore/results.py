@@ -40,7 +40,7 @@ _NAMED: Final = 16
 _LONGEST_SLEEP: Final = 1.0
 """Seconds after which a waiter looks at the latest whether the store was closed (see ``Waiters.sleep``)."""
 
-_Waiting: TypeAlias = tuple[int, Flag]
+_Waiting: TypeAlias = tuple[str, Flag]
 
 
 class ResultWaiters:
@@ -52,7 +52,7 @@ class ResultWaiters:
 
     def enter(self, job_id: int) -> _Waiting:
         """Be told of the job from now on."""
-        waiting = (job_id, Flag())
+        waiting = (f"{_ONE_JOB}{job_id}", Flag())
         self._waiting[waiting] = None
         return waiting
 
@@ -62,14 +62,8 @@ class ResultWaiters:
 
     def told(self, name: str | None) -> None:
         """Have those look who wait for what is rung by the name, or (``None``) everybody."""
-        only: int | None = None
-        if name is not None and name != ANY_JOB:
-            number = name.removeprefix(_ONE_JOB)
-            if not number.isdecimal():
-                return  # of a version to come
-            only = int(number)
-        for job_id, flag in list(self._waiting):  # copied in one step
-            if only is None or job_id == only:
+        for own, flag in list(self._waiting):  # copied in one step
+            if name in {None, ANY_JOB, own}:  # names are compared and not read: anybody may ring anything
                 flag.set()
 
     def sleep(self, waiting: _Waiting, until: float) -> None:

@@ -18,8 +18,9 @@ after the rollback, is had within that time, for four looks and claims a second,
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeAlias
 
 from alkstore.backoff import pause
 from alkstore.helper import Flag
@@ -43,7 +44,7 @@ _REMEMBERED: Final = 10_000
 class Waiter:
     """One who waits."""
 
-    __slots__ = ("nudged", "queue", "stirred", "woken")
+    __slots__ = ("__weakref__", "nudged", "queue", "stirred", "woken")
 
     def __init__(self, queue: str) -> None:
         self.queue = queue
@@ -55,30 +56,46 @@ class Waiter:
         """He is to see what there is, if he sleeps."""
 
 
+_Line: TypeAlias = dict[weakref.ref[Waiter], bool]
+
+
 class Waiters:
     """All who wait in one store.
 
     Nothing is locked here (see ``helper``). Two things can so come between: a waker picks one who is just leaving, so he looks
     afterwards whether he is still there, as the one who leaves looks, after he has left, whether he was woken: at least one of them
     sees the other. And lines come and go: so there are none, but places, each for the waiters of many queues in their order.
+
+    They are referred to weakly: a signal's handler may raise just where somebody is about to leave, who would be the head
+    for ever, and look no more.
     """
 
     def __init__(self) -> None:
-        self._places: Final[tuple[dict[Waiter, bool], ...]] = tuple({} for _ in range(_PLACES))
+        self._places: Final[tuple[_Line, ...]] = tuple({} for _ in range(_PLACES))
         self._in_vain: dict[str, int] = {}
         self._closed = False
 
-    def _place(self, queue: str) -> dict[Waiter, bool]:
+    def _place(self, queue: str) -> _Line:
         return self._places[hash(queue) % _PLACES]
 
     def _line(self, queue: str) -> list[Waiter]:
         """Return the queue's waiters, the longest waiting first."""
-        return [waiter for waiter in list(self._place(queue)) if waiter.queue == queue]  # copied in one step
+        return [waiter for waiter in _living(self._place(queue)) if waiter.queue == queue]
+
+    def _stands(self, waiter: Waiter) -> bool:
+        """Say whether he is in the line."""
+        return weakref.ref(waiter) in self._place(waiter.queue)
 
     def enter(self, queue: str) -> Waiter:
         """Stand in the queue's line, at its end."""
         waiter = Waiter(queue)
-        self._place(queue)[waiter] = True
+        place = self._place(queue)
+
+        def vanish(gone: weakref.ref[Waiter]) -> None:
+            if place.pop(gone, False):  # he may have been the head, or woken
+                self.stir(queue)
+
+        place[weakref.ref(waiter, vanish)] = True
         return waiter
 
     def leave(self, waiter: Waiter, *, more: bool) -> None:
@@ -87,7 +104,7 @@ class Waiters:
         A wake that was not used goes to the next one.
         """
         was_head = self.is_head(waiter)
-        if not self._place(waiter.queue).pop(waiter, False):
+        if not self._place(waiter.queue).pop(weakref.ref(waiter), False):
             return
         if waiter.woken.clear():
             self.wake(waiter.queue, 1)
@@ -101,19 +118,19 @@ class Waiters:
                 return
             if waiter.woken.set():
                 waiter.nudged.set()
-                if waiter in self._place(queue) or not waiter.woken.clear():
+                if self._stands(waiter) or not waiter.woken.clear():
                     count -= 1  # else he left without having seen it
 
     def stir(self, queue: str | None) -> None:
         """Have the head of the queue's line look, or (``None``) of each."""
         if queue is None:
-            for name in {waiter.queue for place in self._places for waiter in list(place)}:
+            for name in {waiter.queue for place in self._places for waiter in _living(place)}:
                 self.stir(name)
             return
         for waiter in self._line(queue):
             waiter.stirred = True
             waiter.nudged.set()
-            if waiter in self._place(queue):
+            if self._stands(waiter):
                 return  # else he left, and the next one is the head
 
     def take(self, waiter: Waiter) -> bool:
@@ -146,7 +163,7 @@ class Waiters:
         """Wake everybody, from now on at once."""
         self._closed = True
         for place in self._places:
-            for waiter in list(place):
+            for waiter in _living(place):
                 waiter.nudged.set()
 
     # --- claims in vain ------------------------------------------------------------------------------------------
@@ -171,3 +188,8 @@ class Waiters:
         if times < 2:
             return 0.0
         return pause(_FIRST_PAUSE, _LONGEST_PAUSE, times - 2)
+
+
+def _living(place: _Line) -> list[Waiter]:
+    """Return all who stand there, in their order; they are copied in one step."""
+    return [waiter for reference in list(place) if (waiter := reference()) is not None]

@@ -141,6 +141,9 @@ class Wakes:
         self.waiters.close()
         self.results.close()
         self.flush()
+        self._helper.end()
+        if self._bell is not None:
+            self._bell.end()
 
     def begin_anew(self) -> None:
         """In a fork's child: nobody waits here, and nothing is on its way; locks may be held by threads of the parent."""

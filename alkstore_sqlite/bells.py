@@ -27,7 +27,7 @@ from typing import Final
 BELLS_SUFFIX: Final = "-alkstore-bells"
 """The folder of the bells is the database's name with this behind it."""
 
-_LINE: Final = min(512, getattr(select, "PIPE_BUF", 512))
+LINE: Final = min(512, getattr(select, "PIPE_BUF", 512))
 """Bytes of a line at most, which is so written whole or not at all."""
 
 _MADE_WITHIN: Final = 60.0
@@ -172,4 +172,4 @@ def spell(rings: Mapping[str, int], *, notified: bool) -> list[bytes]:
     lines = [f"{count} {queue}\n".encode() for queue, count in rings.items()]
     if notified:
         lines.append(b"n \n")
-    return [line if len(line) <= _LINE else ANYTHING for line in lines]
+    return [line if len(line) <= LINE else ANYTHING for line in lines]

@@ -29,8 +29,9 @@ from alkstore.engine import Heard, Subscription
 from alkstore.helper import Register, start, take_first
 from alkstore.monitor import Monitor
 from alkstore.records import GAP, Notification
+from alkstore.results import ANY_JOB
 from alkstore_sqlite import sql
-from alkstore_sqlite.bells import ANYTHING, Bell, ring, spell
+from alkstore_sqlite.bells import ANYTHING, LINE, Bell, ring, spell
 from alkstore_sqlite.executor import Units
 from alkstore_sqlite.watch import Watch
 
@@ -238,6 +239,8 @@ class Hub:
         elif heard is not None:
             for queue in queues:
                 heard(queue, 0)
+            if self._bell is None or self._bell.descriptor < 0:
+                heard(ANY_JOB, 0)  # a result, which isn't a job to wait for, could not be rung
 
     def _wanted(self) -> bool:
         return bool(self._attending or self._listeners)
@@ -272,7 +275,7 @@ class Hub:
             count, _, queue = line.partition(b" ")
             if count == b"n":
                 notified = True
-            elif count.isdigit():
+            elif count.isdigit() and len(count) < LINE:  # else it is no ring: whoever may write here may write anything
                 name = queue.decode("utf-8", "replace") or None
                 rings[name] = rings.get(name, 0) + int(count)
         if notified:

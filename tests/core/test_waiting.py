@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from collections.abc import Callable
@@ -49,6 +50,19 @@ def test_a_stir_reaches_the_head_of_each_queue() -> None:
     pairs = [(waiters.enter(str(number)), waiters.enter(str(number))) for number in range(300)]
     waiters.stir(None)
     assert [(True, False)] * 300 == [(head.stirred, next_one.stirred) for head, next_one in pairs]
+
+
+def test_who_is_gone_without_a_word_stands_in_no_line() -> None:
+    """As a signal's handler raised just where he was about to leave; and somebody else looks for whatever he was told."""
+    waiters = Waiters()
+    first, second = waiters.enter("a"), waiters.enter("a")
+    waiters.wake("a", 1)
+    assert [True, False] == woken(first, second)
+    del first
+    gc.collect()
+    assert [second] == waiters._line("a")
+    assert waiters.is_head(second)
+    assert second.stirred
 
 
 def leaving(waiters: Waiters, *leaver: Waiter) -> Callable[[], None]:

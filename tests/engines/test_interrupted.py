@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 
+from alkstore import doorbell
 from alkstore.protocols import Listener
 from alkstore.queue import Queue
 from alkstore.store import Store
@@ -19,6 +20,7 @@ from alkstore_sqlite.writers import Turn
 from contract_tests.interrupting import StruckError, struck_at
 from contract_tests.scale import rounds
 from tests.harnesses import PostgresHarness, SqliteHarness
+from tests.support.waiting import wait_until
 
 WAIT = 30
 CONNECTIONS = 2
@@ -228,3 +230,34 @@ def test_a_waiter_that_a_handler_drove_away_stands_in_no_line(place: Callable[[]
         with contextlib.suppress(StruckError), struck_at(step):
             queue.wait(0.001)
         assert [] == store.wakes.waiters._line("q")
+
+
+def test_a_consumer_that_a_handler_drove_away_stands_in_no_line(place: Callable[[], Store]) -> None:
+    """Likewise; be it that it waits, has just claimed, or is about to end."""
+    store = place()
+    queue = store.queue("q")
+
+    def take() -> None:
+        with queue.consume("w") as consumer:
+            next(consumer).ack()
+
+    queue.enqueue(0)
+    take()
+    queue.enqueue(0)
+    with struck_at(None) as steps:
+        take()
+    for step in range(steps.taken):
+        queue.enqueue(step)
+        with contextlib.suppress(StruckError), struck_at(step):
+            take()
+        assert [] == store.wakes.waiters._line("q")
+
+
+def test_closed_stores_keep_no_thread(place: Callable[[], Store], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of stores that are opened and closed in turn, one for each request, say, there would be any number of them."""
+    monkeypatch.setattr(doorbell, "_IDLE", 3_600)
+    before = set(threading.enumerate())
+    for turn in range(5):
+        with place() as store:
+            store.queue("q").enqueue(turn)
+    wait_until(lambda: set(threading.enumerate()) <= before, WAIT, "the threads to end")

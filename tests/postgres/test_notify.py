@@ -240,6 +240,23 @@ def test_a_wake_that_cannot_be_read_is_taken_for_any_change(
     ear.leave(store)
 
 
+def test_a_wake_of_what_cannot_be_deafens_nobody(store: Store, open_store: Opener, door: Door) -> None:
+    """It reads well, and names a result of a job that no server could number."""
+    with store.queue("q").consume("w", poll_interval=NEVER) as consumer, ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(next, consumer)
+        ear = ear_of(store)
+        wait_until(
+            lambda: ear._session is not None and ear._channels.wakes in ear._session.listened, WAIT, "the session"
+        )
+        for queue in ("_result " + "9" * 5_000, "_result", "_", ""):
+            door.do("SELECT pg_notify(%s, %s)", ear._channels.wakes, ear._channels.wake("x", queue, 0))
+        open_store().queue("q").enqueue(7)
+        try:
+            assert 7 == waiting.result(WAIT).payload
+        finally:
+            consumer.close()
+
+
 @pytest.mark.parametrize("junk", ["", "junk", ":x", "x:x", "1", "é:\U0001f600"])
 def test_a_notification_that_cannot_be_read_is_a_gap(store: Store, door: Door, junk: str) -> None:
     """W-2: of its channel alone."""

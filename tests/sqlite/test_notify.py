@@ -159,6 +159,25 @@ def test_what_is_no_bell_is_left_alone(path: Path, store: alkstore.Store, tmp_pa
         assert (folder / "link").is_symlink()
 
 
+@pytest.mark.parametrize(
+    "junk", [b"9" * 5_000 + b" q\n", b"0 _result " + b"9" * 5_000 + b"\n", b"1 \xff\n", b"\0\n", b" \n", b"1"]
+)
+def test_what_is_no_ring_deafens_nobody(junk: bytes, path: Path, store: alkstore.Store) -> None:
+    """Whoever may write to the database can write anything into a bell."""
+    with store.queue("q").consume("w", poll_interval=NEVER) as consumer, ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(next, consumer)
+        wait_until(lambda: bells(path), WAIT, "the bell")
+        bells(path)[0].write_bytes(junk)
+        time.sleep(2 * notify._LOOK)  # so that it isn't the look on beginning that finds the job
+        other = alkstore.open(f"sqlite:///{path}")
+        other.queue("q").enqueue(7)
+        try:
+            assert 7 == waiting.result(SOON).payload
+        finally:
+            consumer.close()
+            other.close()
+
+
 def test_bells_alone_wake_across_processes(path: Path, store: alkstore.Store) -> None:
     """Round after round something is committed within 2 ms of a wait's beginning; nothing polls, and nobody looks for commits."""
     engine, looks = cast(Any, store).engine, 0
@@ -345,6 +364,25 @@ def test_without_fifos_the_backstop_does_it_all(
     assert [] == bells(path)
 
 
+def test_without_fifos_many_who_wait_for_results_are_told(
+    store: alkstore.Store, open_store: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A result isn't a job to wait for: the question which queues have one says nothing of it."""
+    monkeypatch.setattr(Bell, "hang", no_bell)
+    size, other = 12, open_store()
+    ids = store.queue("q").enqueue_many(range(size), keep_result=60)
+    with ThreadPoolExecutor(size) as threads, store:
+        waiting = [threads.submit(store.queue("q").wait_result, each, WAIT, poll_interval=NEVER) for each in ids]
+        wait_until(lambda: len(hub_of(store)._attending) == size, WAIT, "all to wait")
+        time.sleep(2 * notify._LOOK)  # until all have looked
+        for handle in other.queue("q").claim_batch("w", size):
+            assert handle.ack(result="done")
+        for each in waiting:
+            found = each.result(SOON)
+            assert found is not None
+            assert "done" == found.value
+
+
 def test_a_listener_that_was_too_slow_is_told_so_once(path: Path, store: alkstore.Store) -> None:
     """What is older than a minute is taken away by those who notify later; what is left comes after the gap."""
     with store.listen("c") as listener, store.listen("c") as quick:
@@ -399,12 +437,17 @@ def test_a_file_that_is_replaced_is_noticed(
     path: Path, store: alkstore.Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Whoever listens is told; nothing can come any more."""
+
+    def said() -> int:
+        return sum("replaced" in record.message for record in caplog.records if record.levelno == logging.WARNING)
+
     with store.listen("c") as listener, ThreadPoolExecutor(1) as thread:
         waiting = thread.submit(listener.get)
         path.rename(path.with_name("elsewhere.db"))
         with pytest.raises(EngineUnavailableError, match="replaced"):
             waiting.result(WAIT)
-    assert 1 == sum("replaced" in record.message for record in caplog.records if record.levelno == logging.WARNING)
+        wait_until(lambda: said() == 1, WAIT, "the thread that hears to say so, too")
+    assert 1 == said()
 
 
 def test_a_fork_leaves_the_parents_listener_alone(path: Path, store: alkstore.Store) -> None:
