@@ -185,6 +185,8 @@ def test_those_who_wait_are_told(
     path: Path, open_store: Opener, caplog: pytest.LogCaptureFixture, deed: Callable[[Path], None], what: str
 ) -> None:
     """All of them, heads of their lines or not; and it is in the log, once."""
+    if deed is replace:  # in two steps: who looks between them finds no file, and says so
+        what = "was (removed|replaced)"
     store = cast(Store, open_store())
     queue = store.queue("q")
     queue.enqueue(1, keep_result=60, delay=NEVER)
