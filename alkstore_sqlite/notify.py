@@ -26,6 +26,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, Literal
 
 from alkstore.engine import Heard, Subscription
+from alkstore.errors import EngineUnavailableError
 from alkstore.helper import Register, start, take_first
 from alkstore.monitor import Monitor
 from alkstore.records import GAP, Notification
@@ -220,8 +221,9 @@ class Hub:
 
     def _look(self, watch: Watch) -> None:
         changed = watch.has_changed()
-        if watch.is_lost() != self._lost:
-            self._lose(not self._lost)
+        loss = watch.loss()
+        if loss is not None or self._lost:
+            self._lose(loss)
         elif changed:
             self._stir_waiters(watch)
             self._tell_listeners()
@@ -289,11 +291,11 @@ class Hub:
         for subscription in self._listeners.living():
             subscription.stir()
 
-    def _lose(self, lost: bool) -> None:
-        """Say that the file isn't in its place any more, or is there again, and have all look who wait: they find it out."""
-        self._lost = lost
-        if lost:
-            _LOG.warning("%s", self._pool.files.lost())
+    def _lose(self, loss: EngineUnavailableError | None) -> None:
+        """Have all look who wait, as long as the file isn't in its place, and once it is there again: they find it out."""
+        if loss is not None and not self._lost:
+            _LOG.warning("%s", loss)
+        self._lost = loss is not None
         self._hear(ANYTHING)
         self._tell_listeners()
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from alkstore.errors import AlkstoreError
+from alkstore.errors import AlkstoreError, EngineUnavailableError
 from alkstore_sqlite import sql
 from alkstore_sqlite.errors import DRIVER_ERRORS, is_busy
 from alkstore_sqlite.executor import Units
@@ -30,11 +30,18 @@ class Watch:
         self._units: Units | None = None
         self._version: int | None = None
         self._over = False
+        self._refused: EngineUnavailableError | None = None
+        """What the last attempt to open a connection ended with, if that lasts."""
 
-    def is_lost(self) -> bool:
-        """Say whether the database's name stands for another file by now, or for none; or its log's, where that is known."""
+    def loss(self) -> EngineUnavailableError | None:
+        """Return the error that everybody meets from now on, if the database's name stands for another file, or its log's does.
+
+        Without a connection only an attempt to open one tells of the log: with the last that is open, it is deleted rightly.
+        """
         files = self._pool.files
-        return not (files.are_there() if self._units is None else files.are_whole())
+        if self._units is None:
+            return self._refused if files.are_there() else files.lost()
+        return None if files.are_whole() else files.lost()
 
     def has_changed(self) -> bool:
         """Say whether anything may have been committed since it was asked last; the first time it may."""
@@ -58,6 +65,7 @@ class Watch:
         with self.inside:
             if self._over:
                 return None
+            self._refused = None
             try:
                 if self._units is None:
                     self._units = self._pool.open_apart(self)
@@ -66,7 +74,9 @@ class Watch:
                 if not is_busy(exc):
                     self._part()
                 return None
-            except AlkstoreError:
+            except AlkstoreError as exc:
+                if isinstance(exc, EngineUnavailableError) and exc.lasting:
+                    self._refused = exc
                 return None
             return row[0]
 

@@ -22,6 +22,8 @@ import pytest
 import alkstore
 from alkstore import EngineUnavailableError, RunningJob, Worker
 from alkstore.store import Store
+from alkstore.waiting import Waiters
+from alkstore_sqlite.watch import Watch
 from tests.sqlite.conftest import Opener
 from tests.sqlite.support import back_door, look, pool_of
 from tests.support.waiting import wait_until
@@ -219,6 +221,74 @@ def test_those_who_wait_are_told(
     wait_until(said, WAIT, "the log's line")
     time.sleep(0.5)  # for two more looks
     assert 1 == said()
+
+
+@each_deed
+def test_those_who_wait_are_told_before_the_first_look_of_the_thread_that_hears(
+    path: Path, open_store: Opener, monkeypatch: pytest.MonkeyPatch, deed: Callable[[Path], None], what: str
+) -> None:
+    """Which has no connection then that would tell it of the log: the attempt to open one does."""
+    store, sleeps, may_look = open_store(), threading.Event(), threading.Event()
+    store.queue("q").enqueue(1, delay=NEVER)
+    has_changed, sleep = Watch.has_changed, Waiters.sleep
+
+    def look_later(watch: Watch) -> bool:
+        assert may_look.wait(WAIT)
+        return has_changed(watch)
+
+    def sleep_seen(*arguments: Any) -> None:
+        sleeps.set()
+        sleep(*arguments)
+
+    monkeypatch.setattr(Watch, "has_changed", look_later)
+    monkeypatch.setattr(Waiters, "sleep", sleep_seen)
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(lambda: next(store.queue("q").consume("w", poll_interval=NEVER)))
+        assert sleeps.wait(WAIT)
+        deed(path)
+        may_look.set()
+        try:
+            with pytest.raises(EngineUnavailableError, match=what):
+                waiting.result(SOON)
+        except BaseException:
+            store.close()
+            raise
+
+
+def test_what_is_lost_once_more_is_noticed_by_the_next_thread_that_hears(
+    path: Path, open_store: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which may never have seen that it was back."""
+    store, sleeps, away = cast(Store, open_store()), threading.Event(), path.with_name("away")
+    sleep = Waiters.sleep
+
+    def sleep_seen(*arguments: Any) -> None:
+        sleeps.set()
+        sleep(*arguments)
+
+    monkeypatch.setattr("alkstore_sqlite.notify._LINGER", 0.05)
+    monkeypatch.setattr(Waiters, "sleep", sleep_seen)
+    for _ in range(2):
+        sleeps.clear()
+        with ThreadPoolExecutor(1) as threads:
+            waiting = threads.submit(lambda: next(store.queue("q").consume("w", poll_interval=NEVER)))
+            assert sleeps.wait(WAIT)
+            for file in reversed(beside(path)):
+                file.rename(f"{away}{file.name}")
+            try:
+                with pytest.raises(EngineUnavailableError):
+                    waiting.result(SOON)
+            except BaseException:
+                store.close()
+                raise
+        wait_until(lambda: not hears(), WAIT, "the thread that hears to end")
+        for file in beside(path):
+            Path(f"{away}{file.name}").rename(file)
+
+
+def hears() -> bool:
+    """Say whether a store's thread runs that hears of others' commits."""
+    return any(thread.name == "alkstore-hub" for thread in threading.enumerate())
 
 
 def test_a_worker_says_so_once_tries_seldom_and_goes_on_when_the_file_is_back(
