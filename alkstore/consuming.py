@@ -36,7 +36,7 @@ from alkstore.errors import (
 from alkstore.forking import survive
 from alkstore.helper import Flag, Register
 from alkstore.records import ReleaseRef
-from alkstore.waiting import Waiter
+from alkstore.waiting import Waiter, Waiters
 
 if TYPE_CHECKING:
     from alkstore.queue import Queue
@@ -73,26 +73,40 @@ def wait_for_job(
     while not over():
         store.check_open()
         if waiters.take(waiter):
-            return True
+            moment = waiters.stand_back(waiter)
+            if not moment:
+                return True
+            _sleep(waiters, waiter, moment, deadline, over, step)
         due, is_head = look(store, queue), waiters.is_head(waiter)  # who becomes the head later is stirred
-        rest, promised = poll * random.uniform(0.9, 1.0), False
+        rest, promised, falls_due = poll * random.uniform(0.9, 1.0), False, False
         if due is None or due > 0:
             waiters.nothing_due(queue)
-            if due is not None and is_head:
-                rest = min(rest, due)
+            if due is not None and is_head and due <= rest:
+                rest, falls_due = due, True
         else:
             held_back = waiters.pause(queue)
             if held_back == 0:
                 return True
             if is_head:
                 rest, promised = held_back, True
-        until = time.monotonic() + rest
-        waiters.sleep(waiter, until if deadline is None else min(until, deadline), over, step)
+        until = _sleep(waiters, waiter, rest, deadline, over, step)
         if promised and time.monotonic() >= until:
             return True  # the pause is over
+        if falls_due and time.monotonic() >= until:
+            waiters.fell_due(waiter)
+            _sleep(waiters, waiter, waiters.stand_back(waiter), deadline, over, step)
         if deadline is not None and time.monotonic() >= deadline:
             return waiters.take(waiter)
     return False
+
+
+def _sleep(
+    waiters: Waiters, waiter: Waiter, seconds: float, deadline: float | None, over: Callable[[], bool], step: float
+) -> float:
+    """Sleep until something is told, at most for so long, and not beyond the deadline; return when that would be over."""
+    until = time.monotonic() + seconds
+    waiters.sleep(waiter, until if deadline is None else min(until, deadline), over, step)
+    return until
 
 
 class Consumer(protocols.Consumer):

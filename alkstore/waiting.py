@@ -13,10 +13,16 @@ didn't use, as he had a job already, is handed on when he leaves.
 without a word. Each claim in vain that a look had promised something makes the next look's promise wait longer, up to a
 quarter of a second; and then it is the head of the line alone who tries. So whatever else comes due there, and the job itself
 after the rollback, is had within that time, for four looks and claims a second, a millisecond each.
+
+**Why stores don't run into each other.** What is rung, and what falls due, is news for every store that listens, and one of
+them will be first. Where such news came to nothing here the last time, somebody of this store stands back for a moment
+before the next (drawn anew each time, from a span that doubles up to 16 ms), and then looks first: mostly the job is gone by
+then, and the look was all that it cost. Who got something is at once again, so that a store alone never waits.
 """
 
 from __future__ import annotations
 
+import random
 import time
 import weakref
 from collections.abc import Callable
@@ -34,6 +40,12 @@ _FIRST_PAUSE: Final = 0.02
 _LONGEST_PAUSE: Final = 0.25
 """Seconds that any claim in vain costs, at most."""
 
+_FIRST_SPAN: Final = 0.002
+"""Seconds from which the moment is drawn for which a store stands back, whose last news came to nothing."""
+
+_LONGEST_SPAN: Final = 0.016
+"""Seconds up to which the span grows: time for a dozen claims, one after the other."""
+
 _SIGNALS_WITHIN: Final = 1.0
 """Seconds that a signal's handler may have to wait for a sleeper's thread."""
 
@@ -44,12 +56,14 @@ _REMEMBERED: Final = 10_000
 class Waiter:
     """One who waits."""
 
-    __slots__ = ("__weakref__", "nudged", "queue", "stirred", "woken")
+    __slots__ = ("__weakref__", "is_shared", "nudged", "queue", "stirred", "woken")
 
     def __init__(self, queue: str) -> None:
         self.queue = queue
         self.woken = Flag()
         """A job is there for him."""
+        self.is_shared = False
+        """Other stores know of it, too."""
         self.stirred = False
         """He had better look."""
         self.nudged = Flag()
@@ -73,6 +87,8 @@ class Waiters:
     def __init__(self) -> None:
         self._places: Final[tuple[_Line, ...]] = tuple({} for _ in range(_PLACES))
         self._in_vain: dict[str, int] = {}
+        self._news: dict[str, int] = {}
+        """By queue, what other stores know, too, and was told here since a claim last gave something."""
         self._closed = False
 
     def _place(self, queue: str) -> _Line:
@@ -107,19 +123,28 @@ class Waiters:
         if not self._place(waiter.queue).pop(weakref.ref(waiter), False):
             return
         if waiter.woken.clear():
-            self.wake(waiter.queue, 1)
+            self._wake(waiter.queue, 1, is_shared=waiter.is_shared)
         elif was_head or more or waiter.stirred:
             self.stir(waiter.queue)
 
-    def wake(self, queue: str, count: int) -> None:
-        """Tell as many as there are jobs."""
+    def wake(self, queue: str, count: int, *, is_shared: bool = False) -> None:
+        """Tell as many as there are jobs; ``is_shared`` says that other stores are told, too."""
+        if self._wake(queue, count, is_shared=is_shared) and is_shared:
+            _count(self._news, queue)
+
+    def _wake(self, queue: str, count: int, *, is_shared: bool) -> bool:
+        """Do so, and say whether anybody was woken."""
+        left = count
         for waiter in self._line(queue):
-            if count <= 0:
-                return
+            if left <= 0:
+                break
+            if not (is_shared and waiter.woken.is_set):  # else he has news of his own already, which doesn't wait
+                waiter.is_shared = is_shared
             if waiter.woken.set():
                 waiter.nudged.set()
                 if self._stands(waiter) or not waiter.woken.clear():
-                    count -= 1  # else he left without having seen it
+                    left -= 1  # else he left without having seen it
+        return left < count
 
     def stir(self, queue: str | None) -> None:
         """Have the head of the queue's line look, or (``None``) of each."""
@@ -172,10 +197,9 @@ class Waiters:
         """Note what a claim gave."""
         if count:
             self._in_vain.pop(queue, None)
+            self._news.pop(queue, None)
         else:
-            if len(self._in_vain) >= _REMEMBERED:
-                self._in_vain.clear()  # of queues by the thousand, none is claimed from in vain all the time
-            self._in_vain[queue] = min(self._in_vain.get(queue, 0) + 1, 30)
+            _count(self._in_vain, queue)
 
     def nothing_due(self, queue: str) -> None:
         """Note that a look found nothing, so that the claims in vain were right."""
@@ -188,6 +212,24 @@ class Waiters:
         if times < 2:
             return 0.0
         return pause(_FIRST_PAUSE, _LONGEST_PAUSE, times - 2)
+
+    # --- news that other stores have, too ------------------------------------------------------------------------
+
+    def fell_due(self, waiter: Waiter) -> None:
+        """Note that something is due, by the clock, which every store has."""
+        waiter.is_shared = True
+        _count(self._news, waiter.queue)
+
+    def stand_back(self, waiter: Waiter) -> float:
+        """Return for how many seconds to let other stores go first, who were told the same."""
+        times = self._news.get(waiter.queue, 0) if waiter.is_shared else 0
+        return 0.0 if times < 2 else random.uniform(0.0, min(_LONGEST_SPAN, _FIRST_SPAN * 2.0 ** (times - 2)))
+
+
+def _count(counts: dict[str, int], queue: str) -> None:
+    if len(counts) >= _REMEMBERED:
+        counts.clear()  # of queues by the thousand, none is claimed from in vain all the time
+    counts[queue] = min(counts.get(queue, 0) + 1, 30)
 
 
 def _living(place: _Line) -> list[Waiter]:

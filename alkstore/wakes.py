@@ -86,7 +86,7 @@ class Wakes:
     def ring(self, rings: Mapping[str, int], *, notified: bool = False) -> None:
         """Tell of what was just committed."""
         for queue, count in rings.items():
-            self._heard(queue, count)
+            self._tell(queue, count, is_shared=False)
         if (
             self._bell is not None
             and self._notifying is not None
@@ -128,8 +128,12 @@ class Wakes:
                 self._bell.flush()
 
     def _heard(self, queue: str | None, count: int) -> None:
+        """Hear what another store rang, as all that listen do."""
+        self._tell(queue, count, is_shared=True)
+
+    def _tell(self, queue: str | None, count: int, *, is_shared: bool) -> None:
         if queue is not None and count:
-            self.waiters.wake(queue, count)
+            self.waiters.wake(queue, count, is_shared=is_shared)
             return
         if queue is None or is_for_results(queue):
             self.results.told(queue)

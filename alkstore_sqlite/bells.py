@@ -56,7 +56,7 @@ class Bell:
 
     def hang(self) -> bool:
         """Hang it up, where it isn't; say whether it is there."""
-        if not hasattr(os, "mkfifo"):
+        if not can_hang():
             return False
         if self._path is not None and self._path.exists():
             return True
@@ -124,6 +124,11 @@ class Bell:
         with contextlib.suppress(BlockingIOError):
             return os.read(self.descriptor, 65_536)
         return b""
+
+
+def can_hang() -> bool:
+    """Say whether this system has FIFOs."""
+    return hasattr(os, "mkfifo")
 
 
 def _clear(folder: Path) -> None:

@@ -235,7 +235,7 @@ class SqliteEngine:
         version = self._auto.read(_read_version)
         if version is None:
             raise schema.refuse(None, self._pool.where)
-        wakes = self._hub.wakes
+        reason = self._hub.wakes_reason
         return Health(
             engine=self.name,
             server_version=sqlite3.sqlite_version,
@@ -246,10 +246,8 @@ class SqliteEngine:
             clock_skew=timedelta(0),
             oldest_snapshot_age=None,
             wal_bytes=self._wal_bytes(),
-            wakes=wakes,
-            wakes_reason=None
-            if wakes == "notify"
-            else "no thread could be started to hear other processes' commits on",
+            wakes="notify" if reason is None else "poll",
+            wakes_reason=reason,
         )
 
     def close(self) -> None:

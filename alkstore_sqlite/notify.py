@@ -23,7 +23,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from alkstore.engine import Heard, Subscription
 from alkstore.errors import EngineUnavailableError
@@ -32,7 +32,7 @@ from alkstore.monitor import Monitor
 from alkstore.records import GAP, Notification
 from alkstore.results import ANY_JOB
 from alkstore_sqlite import sql
-from alkstore_sqlite.bells import ANYTHING, LINE, Bell, ring, spell
+from alkstore_sqlite.bells import ANYTHING, LINE, Bell, can_hang, ring, spell
 from alkstore_sqlite.executor import Units
 from alkstore_sqlite.watch import Watch
 
@@ -150,9 +150,16 @@ class Hub:
             return None if not self._wanted() or self._has_thread(self._database) else _LOOK
 
     @property
-    def wakes(self) -> Literal["notify", "poll"]:
-        """Whether others' commits are heard of at once."""
-        return "poll" if self._deaf else "notify"
+    def wakes_reason(self) -> str | None:
+        """Why others' commits aren't heard of at once, and are looked for; ``None`` where they are."""
+        if self._database is None:
+            return None
+        if self._deaf:
+            return "no thread could be started to hear other processes' commits on"
+        bell = self._bell
+        if not can_hang() or (self._hears and bell is not None and bell.descriptor < 0):
+            return "no FIFO can be had beside the database to hear other processes' commits by"
+        return None
 
     def check(self) -> None:
         """Raise ``StoreClosedError`` once it is closed."""

@@ -279,6 +279,21 @@ def test_where_many_wait_only_those_look_who_may_find_something(
         assert all(each.result(WAIT) for each in waiting)
 
 
+def test_where_no_bell_can_be_hung_commits_are_looked_for_and_health_says_so(
+    path: Path, store: alkstore.Store, open_store: Opener
+) -> None:
+    """W-4, Q-8: something else has the folder's name, or nothing may be added there."""
+    Path(f"{path}{BELLS_SUFFIX}").touch()
+    with ThreadPoolExecutor(1) as thread, store.queue("q").consume("w", poll_interval=NEVER) as consumer:
+        waiting = thread.submit(next, consumer)
+        wait_until(lambda: store.health().wakes == "poll", WAIT, "it to be said")
+        assert "no FIFO" in str(store.health().wakes_reason)
+        open_store().queue("q").enqueue(7)
+        assert 7 == waiting.result(WAIT).payload
+    with alkstore.open("sqlite:///:memory:") as in_memory:  # where nobody else commits
+        assert "notify" == in_memory.health().wakes
+
+
 def test_one_connection_will_do(open_store: Opener, path: Path) -> None:
     """Whoever hears has one of his own, so that he takes none from those who work; and it is closed with the others."""
     store = open_store(pool_size=1, lock_timeout=2)
