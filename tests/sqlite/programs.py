@@ -35,7 +35,8 @@ def open_each() -> None:
     say("ready")
     while url := hear():
         try:
-            with alkstore.open(url, durability="relaxed") as store:
+            # Fifteen others are before this one, perhaps, on a machine that has other things to do, too.
+            with alkstore.open(url, durability="relaxed", lock_timeout=60) as store:
                 say(f"enqueued {store.queue('q').enqueue(os.getpid())}")
         except alkstore.AlkstoreError as exc:
             say(repr(exc))

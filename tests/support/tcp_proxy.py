@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
@@ -51,6 +52,9 @@ class TcpProxy:
         self._flowing.set()
         self._threads: list[threading.Thread] = []
         self._listener: socket.socket | None = None
+        self._turns_away = False
+        self.turned_away: list[float] = []
+        """When (monotonic) somebody was; see ``turn_away``."""
         self.port = 0
         self.accept()
 
@@ -73,6 +77,10 @@ class TcpProxy:
             with contextlib.suppress(OSError):
                 listener.shutdown(socket.SHUT_RDWR)
             listener.close()
+
+    def turn_away(self, turns: bool = True) -> None:
+        """End new connections as soon as they are made, and note when; or do so no more."""
+        self._turns_away = turns
 
     def cut(self) -> None:
         """End every connection."""
@@ -131,6 +139,10 @@ class TcpProxy:
                 client, _ = listener.accept()
             except OSError:
                 return
+            if self._turns_away:
+                self.turned_away.append(time.monotonic())
+                client.close()
+                continue
             try:
                 server = socket.create_connection(self._target, timeout=10)
             except OSError:

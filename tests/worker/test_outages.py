@@ -8,10 +8,11 @@ import sqlite3
 import threading
 import time
 from collections import Counter
-from contextlib import closing
+from contextlib import ExitStack, closing
 from typing import Any
 
 import psycopg
+import psycopg.conninfo
 import pytest
 
 import alkstore
@@ -20,6 +21,7 @@ from alkstore.worker.outages import Outage
 from contract_tests.scale import scale
 from tests.integrations.places import Place
 from tests.support.postgres_server import private_server
+from tests.support.tcp_proxy import TcpProxy
 from tests.support.waiting import wait_until
 from tests.worker.conftest import options_of
 from tests.worker.running import Running
@@ -191,3 +193,36 @@ def test_attempts_at_a_database_that_is_away_grow_rare_and_do_not_coincide() -> 
     assert 2.5 <= min(pauses[-1]) <= max(pauses[-1]) <= 5
     outages[0].over()
     assert outages[0].pause(EngineUnavailableError("away")) <= 0.05
+
+
+def test_many_workers_do_not_storm_a_server_that_is_away_or_has_just_come_back(postgres_place: Place) -> None:
+    """Each comes seldom by then, and not when the others do; and none needs more connections than before."""
+    workers, done, lock = 8, Counter[int](), threading.Lock()
+    address = psycopg.conninfo.conninfo_to_dict(postgres_place.url)
+
+    def handle(job: RunningJob) -> None:
+        with lock:
+            done[job.payload] += 1
+
+    with TcpProxy(str(address["host"]), int(str(address["port"]))) as proxy, ExitStack() as stack:
+        user, password, database = (address[key] for key in ("user", "password", "dbname"))
+        url = f"postgresql://{user}:{password}@127.0.0.1:{proxy.port}/{database}"
+        options: dict[str, Any] = {**options_of(postgres_place), "pool_size": 2}
+        stores = [stack.enter_context(alkstore.open(url, **options)) for _ in range(workers)]
+        for store in stores:
+            stack.enter_context(Running(Worker(store, {"q": handle}, concurrency=2)))
+        near = stack.enter_context(alkstore.open(postgres_place.url, **options))
+        wait_until(lambda: all(store.wakes.waiters._line("q") for store in stores), WAIT, "all to be idle")
+        before = proxy.connections
+        proxy.turn_away()
+        proxy.cut()
+        time.sleep(10)  # the outage
+        over = time.monotonic()
+        near.queue("q").enqueue_many(range(200))
+        proxy.turn_away(False)
+        wait_until(lambda: sum(done.values()) == 200, WAIT, "the work to be done")
+        late = [moment for moment in proxy.turned_away if moment > over - 5]
+        assert len(late) < 4 * 5 * workers, "a few times a second, each of them, with all its threads"
+        assert max(sum(moment <= other < moment + 0.1 for other in late) for moment in late) < 2 * workers
+        assert proxy.connections <= before
+        assert Counter(range(200)) == done
