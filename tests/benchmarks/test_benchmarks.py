@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 JOBS = 30
 TINY = dataclasses.replace(
     QUICK,
-    rounds=2,
+    rounds=1,
     seconds=0.001,
     bulk=200,
     pings=3,
