@@ -72,7 +72,8 @@ def wait_for_job(
     waiters, queue = store.wakes.waiters, waiter.queue
     while not over():
         store.check_open()
-        if waiters.take(waiter):
+        told = waiters.take(waiter)
+        if told:
             moment = waiters.stand_back(waiter)
             if not moment:
                 return True
@@ -85,7 +86,7 @@ def wait_for_job(
                 rest, falls_due = due, True
         else:
             held_back = waiters.pause(queue)
-            if held_back == 0:
+            if told or held_back == 0:  # what he was told is his, whoever is the head
                 return True
             if is_head:
                 rest, promised = held_back, True
