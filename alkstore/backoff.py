@@ -32,9 +32,12 @@ def draw_delay(attempt: int, base: int, cap: int) -> int:
     return _RANDOM.randint(*delay_bounds(attempt, base, cap))
 
 
-def pause(first: float, longest: float, failures: int) -> float:
-    """Draw how many seconds to wait after so many failures before this one: doubled each time, up to ``longest``."""
-    return random.uniform(0.5, 1.0) * min(longest, first * 2.0 ** min(failures, 20))
+def pause(first: float, longest: float, failures: int, least: float = 0.5) -> float:
+    """Draw how many seconds to wait after so many failures before this one: doubled each time, up to ``longest``.
+
+    ``least`` is the part of it that is certain.
+    """
+    return random.uniform(least, 1.0) * min(longest, first * 2.0 ** min(failures, 20))
 
 
 def draw_for(row: JobRow) -> Micros:

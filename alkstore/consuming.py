@@ -69,13 +69,13 @@ def wait_for_job(
 
     ``poll`` is how many seconds may pass between two looks; ``over`` is asked every ``step`` seconds.
     """
-    waiters, queue = store.wakes.waiters, waiter.queue
+    waiters, queue, fell_due = store.wakes.waiters, waiter.queue, False
     while not over():
         store.check_open()
         told = waiters.take(waiter)
-        if told:
+        if told or fell_due:
             moment = waiters.stand_back(waiter)
-            if not moment:
+            if told and not moment:
                 return True
             _sleep(waiters, waiter, moment, deadline, over, step)
         due, is_head = look(store, queue), waiters.is_head(waiter)  # who becomes the head later is stirred
@@ -93,9 +93,9 @@ def wait_for_job(
         until = _sleep(waiters, waiter, rest, deadline, over, step)
         if promised and time.monotonic() >= until:
             return True  # the pause is over
-        if falls_due and time.monotonic() >= until:
+        fell_due = falls_due and time.monotonic() >= until
+        if fell_due:
             waiters.fell_due(waiter)
-            _sleep(waiters, waiter, waiters.stand_back(waiter), deadline, over, step)
         if deadline is not None and time.monotonic() >= deadline:
             return waiters.take(waiter)
     return False

@@ -15,14 +15,13 @@ quarter of a second; and then it is the head of the line alone who tries. So wha
 after the rollback, is had within that time, for four looks and claims a second, a millisecond each.
 
 **Why stores don't run into each other.** What is rung, and what falls due, is news for every store that listens, and one of
-them will be first. Where such news came to nothing here the last time, somebody of this store stands back for a moment
-before the next (drawn anew each time, from a span that doubles up to 16 ms), and then looks first: mostly the job is gone by
-then, and the look was all that it cost. Who got something is at once again, so that a store alone never waits.
+them will be first. Where such news came to nothing here the last time, whoever has the next stands back for a moment
+(drawn anew each time, from a span that doubles up to 16 ms), and then looks first: mostly the job is gone by then, and the
+look was all that it cost. Who got something is at once again, as is a store that is alone and gets what it is told of.
 """
 
 from __future__ import annotations
 
-import random
 import time
 import weakref
 from collections.abc import Callable
@@ -223,7 +222,7 @@ class Waiters:
     def stand_back(self, waiter: Waiter) -> float:
         """Return for how many seconds to let other stores go first, who were told the same."""
         times = self._news.get(waiter.queue, 0) if waiter.is_shared else 0
-        return 0.0 if times < 2 else random.uniform(0.0, min(_LONGEST_SPAN, _FIRST_SPAN * 2.0 ** (times - 2)))
+        return 0.0 if times < 2 else pause(_FIRST_SPAN, _LONGEST_SPAN, times - 2, least=0.0)
 
 
 def _count(counts: dict[str, int], queue: str) -> None:
