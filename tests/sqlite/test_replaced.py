@@ -79,6 +79,18 @@ def move_folder(path: Path) -> None:
     path.parent.rename(path.parent.with_name("elsewhere"))
 
 
+def put_away(path: Path) -> None:
+    """Give all of it other names."""
+    for file in reversed(beside(path)):
+        file.rename(file.with_name(f"away-{file.name}"))
+
+
+def put_back(path: Path) -> None:
+    """Undo that."""
+    for file in beside(path):
+        file.with_name(f"away-{file.name}").rename(file)
+
+
 DEEDS: dict[str, tuple[Callable[[Path], None], str]] = {
     "removed": (remove, "was removed"),
     "replaced": (replace, "was replaced"),
@@ -223,67 +235,66 @@ def test_those_who_wait_are_told(
     assert 1 == said()
 
 
+@pytest.fixture
+def sleeps(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set when somebody who waits has looked, and is about to sleep."""
+    sleeps, sleep = threading.Event(), Waiters.sleep
+
+    def sleep_seen(*arguments: Any) -> None:
+        sleeps.set()
+        sleep(*arguments)
+
+    monkeypatch.setattr(Waiters, "sleep", sleep_seen)
+    return sleeps
+
+
+def wait_for_next(store: alkstore.Store) -> object:
+    """Wait for a job, and poll never."""
+    return next(store.queue("q").consume("w", poll_interval=NEVER))
+
+
 @each_deed
 def test_those_who_wait_are_told_before_the_first_look_of_the_thread_that_hears(
-    path: Path, open_store: Opener, monkeypatch: pytest.MonkeyPatch, deed: Callable[[Path], None], what: str
+    path: Path,
+    store: alkstore.Store,
+    sleeps: threading.Event,
+    monkeypatch: pytest.MonkeyPatch,
+    deed: Callable[[Path], None],
+    what: str,
 ) -> None:
     """Which has no connection then that would tell it of the log: the attempt to open one does."""
-    store, sleeps, may_look = open_store(), threading.Event(), threading.Event()
     store.queue("q").enqueue(1, delay=NEVER)
-    has_changed, sleep = Watch.has_changed, Waiters.sleep
+    may_look, has_changed = threading.Event(), Watch.has_changed
 
     def look_later(watch: Watch) -> bool:
         assert may_look.wait(WAIT)
         return has_changed(watch)
 
-    def sleep_seen(*arguments: Any) -> None:
-        sleeps.set()
-        sleep(*arguments)
-
     monkeypatch.setattr(Watch, "has_changed", look_later)
-    monkeypatch.setattr(Waiters, "sleep", sleep_seen)
-    with ThreadPoolExecutor(1) as threads:
-        waiting = threads.submit(lambda: next(store.queue("q").consume("w", poll_interval=NEVER)))
+    with ThreadPoolExecutor(1) as threads, store:
+        waiting = threads.submit(wait_for_next, store)
         assert sleeps.wait(WAIT)
         deed(path)
         may_look.set()
-        try:
-            with pytest.raises(EngineUnavailableError, match=what):
-                waiting.result(SOON)
-        except BaseException:
-            store.close()
-            raise
+        with pytest.raises(EngineUnavailableError, match=what):
+            waiting.result(SOON)
 
 
 def test_what_is_lost_once_more_is_noticed_by_the_next_thread_that_hears(
-    path: Path, open_store: Opener, monkeypatch: pytest.MonkeyPatch
+    path: Path, store: alkstore.Store, sleeps: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Which may never have seen that it was back."""
-    store, sleeps, away = cast(Store, open_store()), threading.Event(), path.with_name("away")
-    sleep = Waiters.sleep
-
-    def sleep_seen(*arguments: Any) -> None:
-        sleeps.set()
-        sleep(*arguments)
-
     monkeypatch.setattr("alkstore_sqlite.notify._LINGER", 0.05)
-    monkeypatch.setattr(Waiters, "sleep", sleep_seen)
-    for _ in range(2):
-        sleeps.clear()
-        with ThreadPoolExecutor(1) as threads:
-            waiting = threads.submit(lambda: next(store.queue("q").consume("w", poll_interval=NEVER)))
+    with ThreadPoolExecutor(1) as threads, store:
+        for _ in range(2):
+            sleeps.clear()
+            waiting = threads.submit(wait_for_next, store)
             assert sleeps.wait(WAIT)
-            for file in reversed(beside(path)):
-                file.rename(f"{away}{file.name}")
-            try:
-                with pytest.raises(EngineUnavailableError):
-                    waiting.result(SOON)
-            except BaseException:
-                store.close()
-                raise
-        wait_until(lambda: not hears(), WAIT, "the thread that hears to end")
-        for file in beside(path):
-            Path(f"{away}{file.name}").rename(file)
+            put_away(path)
+            with pytest.raises(EngineUnavailableError):
+                waiting.result(SOON)
+            wait_until(lambda: not hears(), WAIT, "the thread that hears to end")
+            put_back(path)
 
 
 def hears() -> bool:
@@ -307,16 +318,13 @@ def test_a_worker_says_so_once_tries_seldom_and_goes_on_when_the_file_is_back(
         done.set()
 
     monkeypatch.setattr(type(pool_of(store).files), "lost", noted)
-    away = path.with_name("away")
     with Running(Worker(store, {"q": handle}, poll_interval=0.05)):
         wait_until(lambda: len(store.wakes.waiters._line("q")) == 1, WAIT, "the worker to be idle")
-        for file in reversed(beside(path)):
-            file.rename(f"{away}{file.name}")
+        put_away(path)
         wait_until(lambda: attempts, WAIT, "the worker to find it out")
         time.sleep(1)
         assert 1 < len(attempts) < 50, "it tries again, but not without pauses"
-        for file in beside(path):
-            Path(f"{away}{file.name}").rename(file)
+        put_back(path)
         queue.enqueue(1)
         assert done.wait(WAIT)
         wait_until(lambda: not queue.jobs(), WAIT, "the ack")
